@@ -10,8 +10,8 @@ from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import Any
 
+from experiments import results
 from gnnplace.isolation.linux import die_with_parent
-from gnnplace.report import results
 
 Cell = dict[str, Any]
 Job = tuple[Callable[..., Cell], tuple[Any, ...]]

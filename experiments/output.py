@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gnnplace.report import results
+from experiments import results
 
 Document = dict[str, Any]
 

@@ -1,17 +1,18 @@
-"""Device placement for neural-network training steps: which op runs where, how long the step takes, how far that is
-from a bound.
+"""Device placement for neural-network training steps: the device of each op, the step time, and a lower bound.
 
     >>> import gnnplace as gp
     >>> problem = gp.problem("dlrm", cluster="k40-2")
     >>> gp.simulate(problem, gp.place(problem, "heft")).infeasible is None
     True
 
-What this module offers is imported when it is first used: `import gnnplace` takes no time, and no framework.
+Each name is imported at its first use, so `import gnnplace` takes no time and imports no framework.
 """
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # typing's own would be imported before `__main__` says from where
+TYPE_CHECKING = (
+    False  # importing it from typing would search the current folder before `__main__` removes that from the path
+)
 if TYPE_CHECKING:
     from gnnplace.api import (
         compare,

@@ -1,7 +1,7 @@
-"""`python -m gnnplace`: as `gnnplace`, which imports nothing from the current folder.
+"""`python -m gnnplace`: the command `gnnplace`, importing nothing from the current folder.
 
-Python puts that folder first on its path, where a file named like a module of a library would be run (CWE-427). It
-stays only where this package itself is found there, as in a checkout.
+Python puts the current folder first on its path, so a file there that is named like a library's module would be run
+(CWE-427). The folder stays on the path only if this package is in it, as in a checkout.
 """
 
 import os

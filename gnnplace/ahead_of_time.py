@@ -1,9 +1,8 @@
-"""Compiles ahead of time what first commands need: `python -m gnnplace.ahead_of_time`, which an installation runs
-(`build_backend.py`).
+"""Compiles kernels at installation: `build_backend.py` runs `python -m gnnplace.ahead_of_time`.
 
-Numba compiles a kernel at its first call, for the types of its arguments. So a small problem is placed here as `place`
-and `compare` would: by all planners, freely, by whole modules, in stages, and in memories so small that placements are
-repaired. A kernel that this does not call is compiled by the first command that does.
+Numba compiles a kernel at its first call, for the types of its arguments. So a small problem is placed here as by
+`place` and `compare`: by all planners, without a constraint, by whole modules, in stages, and with memories so small
+that placements are repaired. A kernel that is not called here is compiled by the first command that calls it.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from gnnplace.sources import graphs
 from gnnplace.units.granularity import GRANULARITIES
 
 GRAPH, CLUSTER = "dlrm", "k40-2"
-EVALUATIONS = 100  # so that the planners and searches of `best` all have their turn
-ROOM = 0.7  # of what the graph keeps in memory, in each device
+EVALUATIONS = 100  # enough for every planner and search of `best`
+ROOM = 0.7  # memory of each device / persistent bytes of the graph
 
 
 def compile_kernels() -> None:
-    """Has kernels compiled, by calling them."""
+    """Compiles kernels by calling them."""
     problem = graphs.costed(manifest.graph(GRAPH), graphs.cluster(CLUSTER), None, print)
     comparison.compared(
         problem, portfolio.budget(problem, evaluations=EVALUATIONS), portfolio.Options(schedule="critical-path")
@@ -42,14 +41,14 @@ def _place(under: Constrained) -> None:
 
 
 def tight(problem: Problem) -> Problem:
-    """The problem on devices none of which holds it alone."""
+    """The problem on devices of which none can hold the whole graph."""
     room = int(ROOM * problem.graph.persistent_bytes.sum())
     devices = tuple(replace(device, memory_bytes=room) for device in problem.cluster.devices)
     return roofline.problem(problem.graph, replace(problem.cluster, devices=devices))
 
 
 def main() -> None:
-    """Compiles, and keeps the machine code in the package."""
+    """Compiles kernels and keeps their machine code in the package."""
     Kept.installs = True
     compile_kernels()
 

@@ -1,4 +1,4 @@
-"""The Python API, which `import gnnplace as gp` offers: a problem, its placement, its step, its bound.
+"""The Python API of `import gnnplace as gp`: a problem, its placement, its step, its bound.
 
 >>> import gnnplace as gp
 >>> problem = gp.problem("dlrm", cluster="k40-2")
@@ -56,34 +56,33 @@ def problem(
 
     Args:
         graph: a step or a network with its inputs (`TorchStep`, `TorchInference`, `TensorFlowStep`,
-            `TensorFlowFunction`, `KerasModel`), a `ComputationGraph`, or text as commands take it: a name of the
-            corpus, a file, FILE.py:FUNCTION
-        cluster: a `Cluster`, or text as commands take it: a preset such as "k40-2", a machine such as "2x rtx-4090,
-            pcie4", a JSON file, "here" for this machine
-        costs: measured costs of the graph, a file of `gnnplace profile`; a roofline model without it
+            `TensorFlowFunction`, `KerasModel`), a `ComputationGraph`, or text as in commands: a name of the corpus, a
+            file, FILE.py:FUNCTION
+        cluster: a `Cluster`, or text as in commands: a preset such as "k40-2", a machine such as "2x rtx-4090, pcie4",
+            a JSON file, "here" for this machine
+        costs: measured costs of the graph, a file of `gnnplace profile`; without it a roofline model is used
         dims: sizes of dimensions that an ONNX file or a GraphDef leaves open
-        fetches: what the step of a GraphDef computes
-        format: "msr-fiddle" or "pipedream" for a file of these
-        mode: what is taken of a profile of PipeDream
-        name: the graph's, where `graph` is a step, which has none
+        fetches: tensors or ops that the step of a GraphDef computes
+        format: "msr-fiddle" or "pipedream" for a file of that format
+        mode: the part of a PipeDream profile that is read
+        name: the name of the graph, if `graph` is a step
 
-    Raises ValueError (one line) for what is no graph or no cluster, OSError for an unreadable file.
+    Raises ValueError (one line) for a bad graph or cluster, OSError for an unreadable file.
 
         >>> from gnnplace import ComputationGraph, Op, Output
         >>> ops = [Op("x", "MatMul", (Output(4096),), flops=10**9), Op("y", "Relu", (Output(4096),), flops=1024)]
         >>> problem(ComputationGraph.from_ops("two ops", ops, [(0, 0, 1)]), "k40-2").num_ops
         2
     """
-    # first: a graph may take minutes to capture
+    # a bad cluster is refused before the graph is captured, which may take minutes
     machine = cluster if isinstance(cluster, Cluster) else sources.cluster(cluster)
     if isinstance(graph, str | os.PathLike):
-        computation = sources.graph(
-            os.fspath(graph), Reading(tuple((dims or {}).items()), tuple(fetches), format, mode)
-        )
+        reading = Reading(tuple((dims or {}).items()), tuple(fetches), format, mode)
+        graph = sources.graph(os.fspath(graph), reading)
     else:
-        computation = graph_of(graph, name, "graph: is")
+        graph = graph_of(graph, name, "graph: is")
     return sources.costed(
-        computation, machine, None if costs is None else os.fspath(costs), partial(warnings.warn, stacklevel=3)
+        graph, machine, None if costs is None else os.fspath(costs), partial(warnings.warn, stacklevel=3)
     )
 
 
@@ -105,16 +104,23 @@ def place(
     accelerators_only: bool = False,
     max_cuts: int | None = None,
 ) -> Plan:
-    """The placement of a planner: of `best`, the portfolio of all, unless another is named or given (a policy, any
-    function).
+    """Places a problem with `best`, the portfolio of all planners, or with another planner.
 
-    `seconds` or `evaluations` is the budget of `best`, from the start of planning, the lower bound included, until a
-    step reaches that bound. With evaluations the result is the same on every machine; without either they are as many
-    as take some ten seconds. A `budget` that began before takes their place. The `search` of `best` ranks moves by the
-    shipped policy ("learned") or not ("plain"). `best` orders ops by itself, other planners plan for `critical-path`,
-    unless a schedule is named. The arguments from `granularity` on are a `constraint` in short. Raises ValueError for
-    an unknown planner, where a budget is given to one that takes none, where a budget or a constraint is given both
-    ways, and where what stays whole has no device.
+    Args:
+        planner: "best", the name of another planner, a policy, or any function of a problem
+        seconds: the budget of `best`, from the start of planning (the lower bound included); planning ends early when a
+            step reaches that bound
+        evaluations: the budget of `best` as a number of simulated placements; the result is the same on every machine.
+            Without either budget there are as many evaluations as take some ten seconds
+        budget: a budget of `best` that is already running, in place of `seconds` and `evaluations`
+        schedule: unless given, `best` orders ops itself, and other planners plan for `critical-path`
+        search: `best` ranks moves by the shipped policy ("learned"), or by an estimate alone ("plain")
+        progress: called with the planner and the score of each better placement that `best` finds
+        constraint: a constraint on placements
+        granularity: a field of the constraint, in its place, as are all arguments below
+
+    Raises ValueError for an unknown planner, for a budget of any planner but `best`, for two budgets or two
+    constraints, and if ops that stay together have no device in common.
 
         >>> import gnnplace as gp
         >>> problem = gp.problem("dlrm", cluster="k40-2")
@@ -122,38 +128,36 @@ def place(
         True
     """
     limits = {name: value for name, value in (("seconds", seconds), ("evaluations", evaluations)) if value is not None}
-    short = Constraint(granularity, tuple(keep_whole), tuple(devices), accelerators_only, max_cuts)
+    fields = Constraint(granularity, tuple(keep_whole), tuple(devices), accelerators_only, max_cuts)
     if budget is not None and limits:
         raise ValueError(f"budget: is given, and {next(iter(limits))}, too; one of them says when planning ends")
-    if constraint is not None and short != Constraint():
-        raise ValueError(f"constraint: is given, and {short}, too; one of them says what may stand where")
-    under = constrained(problem, short if constraint is None else constraint)
-    posed, stages = under.problem, under.stages
+    if constraint is not None and fields != Constraint():
+        raise ValueError(f"constraint: is given, and {fields}, too; one of them says what may stand where")
+    under = constrained(problem, fields if constraint is None else constraint)
     if planner == BEST:
         options = portfolio.Options(
-            seed=seed, schedule=schedule or "given", search=search, stages=stages, progress=progress
+            seed=seed, schedule=schedule or "given", search=search, stages=under.stages, progress=progress
         )
-        winner = comparison.best(posed, budget or portfolio.budget(posed, seconds, evaluations), options)
-        return Plan.of(problem, under.of_whole(winner.placement))
+        within = budget or portfolio.budget(under.problem, seconds, evaluations)
+        return Plan.of(problem, under.of_whole(comparison.best(under.problem, within, options).placement))
     if budget is not None or limits:
         raise ValueError(f"{next(iter(limits), 'budget')}: is a budget of planner {BEST!r}, and of no other")
-    plan = (
-        comparison.planner_named(planner, posed, seed, "critical-path", stages)
-        if isinstance(planner, str)
-        else staged(planner, stages)
-    )
-    placement = under.of_whole(plan(posed))
+    if isinstance(planner, str):
+        plan = comparison.planner_named(planner, under.problem, seed, "critical-path", under.stages)
+    else:
+        plan = staged(planner, under.stages)
+    placement = under.of_whole(plan(under.problem))
     return Plan.of(problem, placement if schedule is None else scheduled(placement, schedule))
 
 
 def repair(
     problem: Problem, placement: Placement, *, seconds: float | None = None, evaluations: int | None = None
 ) -> Plan:
-    """A placement that overflows a memory, changed until it fits and then until it is no longer faster; one that fits
-    as it is.
+    """Moves ops until a placement that overflows a memory fits, then as long as that makes it faster.
 
-    Whole families of a variable and blocks of ops move, the schedule stays. What can't be made to fit is returned as it
-    overflows least. The budget is that of `place`, which repairs what its planners propose by itself.
+    Variables move with all their ops, other ops move in blocks; the schedule stays. A placement that fits is returned
+    unchanged. If none is found that fits, the one that overflows least is returned. The budget is as in `place`, which
+    repairs the placements of its planners without being asked.
 
         >>> import gnnplace as gp
         >>> problem = gp.problem("t5-large", cluster="k40-4")
@@ -169,8 +173,7 @@ def repair(
 
 
 def simulate(problem: Problem, placement: Placement, *, timeline: bool = True) -> StepResult:
-    """One simulated step: its time, why it is infeasible or None, peak memory and busy time of devices, and when what
-    ran.
+    """Simulates one step: its time, the reason if it is infeasible, peak memory and busy time of devices, the timeline.
 
     >>> import gnnplace as gp
     >>> problem = gp.problem("dlrm", cluster="k40-2")
@@ -182,9 +185,9 @@ def simulate(problem: Problem, placement: Placement, *, timeline: bool = True) -
 
 
 def lower_bound(problem: Problem, *, fusion: bool = False) -> int:
-    """Nanoseconds that no step of a feasible placement is shorter than, the best of all proved bounds.
+    """The best proved lower bound on the step time of every feasible placement, in ns.
 
-    With `fusion` that holds however ops are fused.
+    With `fusion` it holds for every fusion of ops, too.
 
     >>> import gnnplace as gp
     >>> gp.lower_bound(gp.problem("dlrm", cluster="k40-2")) > 0
@@ -194,8 +197,9 @@ def lower_bound(problem: Problem, *, fusion: bool = False) -> int:
 
 
 def shortage(problem: Problem) -> shortages.Shortage | None:
-    """A proof that no placement fits the memories, with what it would take; None where none is found. `str` of it is
-    one line.
+    """A proof that no placement fits the memories, with the memory that is missing; None if no proof is found.
+
+    Its `str` is one line.
 
     >>> import gnnplace as gp
     >>> gp.shortage(gp.problem("dlrm", cluster="k40-2")) is None
@@ -207,19 +211,17 @@ def shortage(problem: Problem) -> shortages.Shortage | None:
 def explain(
     problem: Problem, placement: Placement, part: str | None = None
 ) -> explanation.Explanation | explanation.PartExplanation:
-    """Why a step takes as long as it does; with the name of a module or an op, what that waits for and what moving it
-    would do.
+    """Explains why a step takes as long as it does.
 
-    Raises ValueError for a name that the graph lacks, and for a placement that has no step.
+    With the name of a module or an op in `part`, it explains the waits of that part and its moves to other devices.
+    Raises ValueError for an unknown name, and if the placement has no step.
 
         >>> import gnnplace as gp
         >>> problem = gp.problem("dlrm", cluster="k40-2")
         >>> gp.explain(problem, gp.place(problem, "gpu")).chain[0].why
         'the step begins'
     """
-    return (
-        explanation.explain(problem, placement) if part is None else explanation.explain_part(problem, placement, part)
-    )
+    return Plan.of(problem, placement).explain(part)
 
 
 def export(
@@ -232,13 +234,13 @@ def export(
     dims: Mapping[str, int] | None = None,
     fetches: Sequence[str] = (),
 ) -> None:
-    """Writes a placement as another program reads it, to a file or a new folder: docs/exporting.md lists the targets.
+    """Writes a placement in the format of another program, to a file or a new folder: docs/exporting.md lists targets.
 
-    `onnxruntime` and `openvino` need the `model` (a file) that the graph was read from, with the `dims` it was read
-    with; `tensorflow` writes a GraphDef besides where it is given one, with the `fetches`. It must give the graph that
-    was placed. `accelerate` and `torch-pipelining` try it with the module of a `TorchStep` or `TorchInference`, which
-    lives as long as its problem, and warn where there is none. Raises ValueError for another target or model, and for
-    what the target can't say or run; OSError for a file.
+    `onnxruntime` and `openvino` need the `model` file of the graph, with the `dims` of its reading. With a GraphDef as
+    `model`, and its `fetches`, `tensorflow` writes a placed GraphDef, too. The model must give the graph that was
+    placed. `accelerate` and `torch-pipelining` try the placement with the module of the `TorchStep` or
+    `TorchInference`, which lives as long as its problem; without one they warn. Raises ValueError for an unknown
+    target, another model, and a placement that the target can't express or run; OSError for a file.
 
         >>> import gnnplace as gp, pathlib, tempfile
         >>> problem = gp.problem("squeezenet", cluster="k40-2")
@@ -252,12 +254,11 @@ def export(
 
 
 def write_report(problem: Problem, placement: Placement, path: PathText, candidates: Sequence[Candidate] = ()) -> None:
-    """Writes a page about a placed step: one HTML file with its timeline, memory, devices by module and time, and
-    critical chain.
+    """Writes a page about a placed step, one HTML file: timeline, memory, devices by module and time, critical chain.
 
-    `candidates` are placements of the same problem, as `compare` gives them, for a table of planners beside the bound.
-    Raises ValueError for a placement that has no step, for a path that does not end in .html, and where plotly is
-    missing; OSError where the file can't be written.
+    `candidates`, as `compare` returns them, fill a table of planners beside the bound. Raises ValueError if the
+    placement has no step, if the path does not end in .html, and if plotly is missing; OSError if the file can't be
+    written.
 
         >>> import gnnplace as gp
         >>> problem = gp.problem("dlrm", cluster="k40-2")
@@ -275,8 +276,7 @@ def compare(
     seed: int = 0,
     constraint: Constraint = Constraint(),  # noqa: B008, frozen
 ) -> list[Candidate]:
-    """The placement of every planner, of policies besides, and of a search from the best of all; the fastest feasible
-    first.
+    """The placements of every planner, of the `policies`, and of a search from the best of all, fastest feasible first.
 
     >>> import gnnplace as gp
     >>> rows = gp.compare(gp.problem("dlrm", cluster="k40-2"), evaluations=10)

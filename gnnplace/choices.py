@@ -1,7 +1,6 @@
-"""What users choose by name, and what holds where they say nothing: the command line, the API and configurations read
-it here.
+"""The names that users choose from, and the defaults: for the command line, the API and configurations.
 
-This module imports Python's own library alone, so that `--help` waits for nothing else.
+It imports only Python's standard library, so `--help` is quick.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from typing import Literal, get_args
 
 Schedule = Literal["fifo", "critical-path", "depth", "memory", "given"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
-# need no priorities from a planner
+# schedules without priorities of a planner
 RULES: tuple[Schedule, ...] = tuple(schedule for schedule in SCHEDULES if schedule != "given")
 
 HERE = "here"  # the cluster that is this machine
@@ -18,7 +17,7 @@ HERE = "here"  # the cluster that is this machine
 Granularity = Literal["op", "module", "stage"]
 GRANULARITIES: tuple[Granularity, ...] = get_args(Granularity)  # the finest first
 
-BEST = "best"  # the planner that asks all others and searches from the fastest
+BEST = "best"  # the planner that runs all others and searches from the fastest placement
 SearchName = Literal["learned", "plain"]
 SEARCH: SearchName = "learned"
 
@@ -30,4 +29,4 @@ ProtocolName = Literal["paper", "steady"]  # of timing
 SyntheticFamily = Literal["layered", "fork-join", "series-parallel", "repeated-block"]
 FAMILIES: tuple[SyntheticFamily, ...] = get_args(SyntheticFamily)
 
-STEPS = 30  # behind each median of a profile
+STEPS = 30  # steps behind each median of a profile

@@ -1,8 +1,8 @@
-"""`gnnplace COMMAND ...`: finds the command, runs it, and turns what goes wrong into one line and an exit status.
+"""`gnnplace COMMAND ...`: runs a command, and turns its errors into one line and an exit status.
 
-Each command is a module of `gnnplace.commands`, imported when it is asked for: `parse(arguments)` reads what follows
-the command, and `main(chosen)` returns its exit status. What takes time to import is imported in `main`, so `--help`
-and usage errors are quick.
+Each command is a module of `gnnplace.commands`, imported when it is called: `parse(arguments)` parses the words after
+the command, and `main(chosen)` returns its exit status. Imports that take time stand in `main`, so `--help` and usage
+errors are quick.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _run(command: str, arguments: list[str]) -> int:
     except OSError as error:
         message = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
         return _complain(command, message, BAD_INPUT)
-    except KeyboardInterrupt:  # of a caller that is a program: `gnnplace.start` ends a command's own process
+    except KeyboardInterrupt:  # only in a program that calls `main`; `gnnplace.start` handles signals of a command
         return _complain(command, "interrupted", INTERRUPTED)
 
 

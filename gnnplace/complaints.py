@@ -1,19 +1,18 @@
-"""Several complaints about one input as one line, and many names in one complaint."""
+"""Error messages of one printable line, even about many faults, many names, or text from a hostile file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
+MOST = 10  # faults or names in one message
 MOST_CHARACTERS = 4000
 
 
 def printable(text: str, most: int = MOST_CHARACTERS) -> str:
-    r"""`text` as one line: what is not printable is escaped, and of more than `most` characters the rest is counted
-    alone.
+    r"""`text` as one line of at most `most` characters, with unprintable characters escaped; the rest is only counted.
 
-    Not printable are control characters, line ends, and marks that are not seen, such as those that change the
-    direction of text.
+    Unprintable are control characters, line ends, and invisible marks such as those that change the direction of text.
 
     >>> printable("conv\x1b[2J\u202e\n1")
     'conv\\x1b[2J\\u202e\\n1'
@@ -26,16 +25,12 @@ def printable(text: str, most: int = MOST_CHARACTERS) -> str:
     return kept if len(text) <= most else f"{kept}... ({len(text):,} characters)"
 
 
-MOST = 10
-
-
 class UsageError(ValueError):
-    """A command line that can't be followed. The message names the option, the value and the rule."""
+    """A wrong command line. The message names the option, the value and the rule."""
 
 
 def one_line(complaints: Iterable[str], unsaid: int = 0) -> str:
-    """The complaints, the first `MOST` of them, joined by semicolons; empty where there are none. `unsaid` more are
-    counted alone.
+    """The first `MOST` complaints, joined by semicolons, and the number of the others; `unsaid` are counted with these.
 
     >>> one_line(["a: is missing", "b: -1 is not between 0 and 8"])
     'a: is missing; b: -1 is not between 0 and 8'
@@ -46,7 +41,7 @@ def one_line(complaints: Iterable[str], unsaid: int = 0) -> str:
 
 
 def listing(names: Sequence[str]) -> str:
-    """The first `MOST` names.
+    """The first `MOST` names, and the number of the others.
 
     >>> listing([f"gpu:{index}" for index in range(64)])[-17:]
     'gpu:9 and 54 more'

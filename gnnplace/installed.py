@@ -1,4 +1,4 @@
-"""What other installed packages add: baselines and policies, by the entry points of their `pyproject.toml`.
+"""Baselines and policies that other installed packages add by entry points of their `pyproject.toml`:
 
 [project.entry-points."gnnplace.planners"]
 longest-first = "my_package.planners:longest_first"
@@ -16,9 +16,9 @@ from typing import Any
 
 
 def added(group: str, names: Collection[str]) -> dict[str, Any]:
-    """What entry points of a group name, by name.
+    """The objects of the entry points of a group, by name.
 
-    One that can't be imported, or whose name is taken, is left out with a warning.
+    An entry point that can't be imported, or whose name is in `names`, is left out with a warning.
     """
     plugins: dict[str, Any] = {}
     for entry in entry_points(group=group):

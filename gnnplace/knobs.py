@@ -1,8 +1,7 @@
-"""Checks of knobs: each is a ValueError that names the knob, the value and the rule; `place` is where the knob stands
-in the tree.
+"""Checks of the knobs of configurations. A ValueError names the knob, the value and the rule.
 
-All knobs are finite. Those that take memory or time before anything is said have a largest value, far above what is of
-use.
+`place` is the path of the knob in the configuration. All knobs are finite. Knobs that cost memory or time at once have
+a largest value, far above useful ones.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from __future__ import annotations
 import math
 
 MOST_WIDTH = 2**14  # of a layer
-MOST_LAYERS = 1000  # of a network: each is a module, of its own weights
-MOST_OF_A_STEP = 10**6  # samples, groups, rounds: what is held at once
+MOST_LAYERS = 1000  # of a network: each is a module with its weights
+MOST_OF_A_STEP = 10**6  # samples, groups, rounds: all are in memory at once
 MOST_SEED = 2**63 - 1
-MOST = 2**31 - 1  # of whole numbers that count what is done one after another
+MOST = 2**31 - 1  # of whole numbers that count one thing after another
 
 
 def at_least(low: int, place: str, **knobs: int | float) -> None:
@@ -49,7 +48,7 @@ def fraction(place: str, **knobs: int | float) -> None:
 
 
 def finite(place: str, **knobs: float) -> None:
-    """Raises ValueError for a knob that is infinite or no number."""
+    """Raises ValueError for a knob that is infinite or not a number."""
     for knob, value in knobs.items():
         _check_finite(place, knob, value)
 

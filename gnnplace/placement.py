@@ -18,10 +18,10 @@ from gnnplace.problems import Problem
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """`device[i]` is the device of op i. `priority` (the highest goes first) exists only under the schedule `given`.
-    Raises ValueError.
+    """`device[i]` is the device of op i. `priority` (highest first) exists only under the schedule `given`.
 
-    Ops with the same label in `fusion`, from 0 to the number of ops, run as one; None: each runs by itself.
+    Ops with the same label in `fusion` run as one op; labels are below the number of ops. None fuses nothing. Raises
+    ValueError for an unknown schedule, missing or superfluous priorities, and bad labels.
     """
 
     device: Int32[np.ndarray, " ops"]
@@ -44,36 +44,33 @@ class Placement:
 
 
 def scheduled(placement: Placement, schedule: Schedule) -> Placement:
-    """The same devices and fusion under a schedule; its priorities stay for `given` alone."""
+    """The placement under another schedule; priorities are kept only for `given`."""
     return Placement(placement.device, schedule, placement.priority if schedule == "given" else None, placement.fusion)
 
 
 def rule_of(schedule: Schedule) -> Schedule:
-    """The schedule that planners without priorities plan for: the critical path's where priorities are asked for."""
+    """The schedule that planners without priorities plan for: `critical-path` in place of `given`."""
     return "critical-path" if schedule == "given" else schedule
 
 
 def check(problem: Problem, placement: Placement) -> str | None:
-    """The reason why a placement is infeasible, memory aside: a bad fusion or device, a split colocation group or a
-    missing link.
+    """The reason why a placement has no step: a bad fusion or device, a split colocation group, a missing link.
 
-    Returns None if there is no such reason. Raises ValueError where the placement does not fit the problem's ops and
-    devices.
+    Returns None if there is no such reason; memory is not checked. Raises ValueError if the placement has another
+    number of ops or devices than the problem.
     """
     device = placement.device
     if device.shape != (problem.num_ops,) or device.min() < 0 or device.max() >= problem.num_devices:
         size = f"{problem.num_ops} ops on {problem.num_devices} devices"
         raise ValueError(f"device: {device.shape[0]} entries between {device.min()} and {device.max()} for {size}")
-    unfused = (
-        None
-        if placement.fusion is None
-        else refusal(problem.graph, leaders(placement.fusion)) or torn(problem, placement)
-    )
-    return unfused or _forbidden(problem, device) or _split(problem, device) or missing_link(problem, device)
+    bad_fusion = None
+    if placement.fusion is not None:
+        bad_fusion = refusal(problem.graph, leaders(placement.fusion)) or torn(problem, placement)
+    return bad_fusion or _forbidden(problem, device) or _split(problem, device) or missing_link(problem, device)
 
 
 def torn(problem: Problem, placement: Placement) -> str | None:
-    """A message about the first op that stands elsewhere than an op that it is fused with, or None."""
+    """A message about the first op that is fused with an op on another device, or None."""
     if placement.fusion is None:
         return None
     device, leader = placement.device, leaders(placement.fusion)
@@ -116,7 +113,7 @@ def _split(problem: Problem, device: Int32[np.ndarray, " ops"]) -> str | None:
 
 
 def missing_link(problem: Problem, device: Int32[np.ndarray, " ops"]) -> str | None:
-    """A message about the first edge (data or control) that needs a link that does not exist, or None."""
+    """A message about the first edge (data or control) between devices without a link, or None."""
     graph = problem.graph
     src, dst = device[graph.edge_src], device[graph.edge_dst]
     bad = (src != dst) & (problem.cluster.link_index[src, dst] == NO_LINK)

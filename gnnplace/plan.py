@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Plan(Placement):
-    """A placement of the ops of `problem`; whatever takes a placement takes it.
+    """A placement together with its problem. It is a `Placement`, so every function of placements accepts it.
 
     >>> import gnnplace as gp
     >>> plan = gp.place(gp.problem("dlrm", cluster="k40-2"), "heft")
@@ -44,7 +44,7 @@ class Plan(Placement):
 
     @classmethod
     def of(cls, problem: Problem, placement: Placement) -> Plan:
-        """A placement of any origin (`gp.load`, a policy) as a plan."""
+        """The plan of any placement, of `gp.load` or a policy for example."""
         return cls(placement.device, placement.schedule, placement.priority, placement.fusion, problem=problem)
 
     @cached_property
@@ -54,24 +54,24 @@ class Plan(Placement):
 
     @property
     def bound_ns(self) -> int:
-        """Nanoseconds that no step of the problem is shorter than; of a plan with fused ops, however ops are fused."""
+        """The lower bound in ns on every step of the problem; if the plan fuses ops, on every step of every fusion."""
         return lower_bound(self.problem, self.fusion is not None)
 
     def device_map(self) -> dict[str, int | str]:
-        """Module -> device, as accelerate and transformers read it; "" is the whole model.
+        """Module -> device, the `device_map` of accelerate and transformers; "" is the whole model.
 
-        Raises ValueError for what accelerate does not run as placed, and warns where that could not be tried: see
+        Raises ValueError if accelerate would not run the model as placed, and warns if that could not be tried: see
         `gp.export`.
         """
         return device_map(self.problem, self, partial(warnings.warn, stacklevel=3))
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row for each op (of fused ops one for all), in the order in which they start.
+        """One row for each op, or for each group of fused ops, in order of their start.
 
-        Columns: `op`, `kind`, `module`, `layer`, `phase`, `device`; `start_ns`, `end_ns`; `slack_ns`, the time that it
-        could end later without a longer step, in this order of ops and with these transfers; `chain_ns`, its time on
-        the critical chain with that of what it sends; `output_bytes` and `persistent_bytes`. Raises ValueError for a
-        placement that has no step.
+        Columns: `op`, `kind`, `module`, `layer`, `phase`, `device`; `start_ns`, `end_ns`; `slack_ns`, by how much the
+        op could end later without a longer step, with the same order of ops and the same transfers; `chain_ns`, the
+        time of the op and its transfers on the critical chain; `output_bytes` and `persistent_bytes`. Raises ValueError
+        if the placement has no step.
 
             >>> import gnnplace as gp
             >>> table = gp.place(gp.problem("squeezenet", cluster="k40-2"), "gpu").to_dataframe()
@@ -101,14 +101,10 @@ class Plan(Placement):
         return table.sort_values(["start_ns", "end_ns"], kind="stable", ignore_index=True)
 
     def explain(self, part: str | None = None) -> Explanation | PartExplanation:
-        """Why the step takes as long as it does, or where a module or an op
-        stands and what moving it would do: see `gp.explain`.
-        """
-        return (
-            explanation.explain(self.problem, self)
-            if part is None
-            else explanation.explain_part(self.problem, self, part)
-        )
+        """Explains the step, or a module or an op in it: see `gp.explain`."""
+        if part is None:
+            return explanation.explain(self.problem, self)
+        return explanation.explain_part(self.problem, self, part)
 
     def picture(self, path: PathText) -> None:
         """Draws what each device runs and sends over time (.png, .svg, .pdf). Raises ValueError for another ending."""
@@ -120,7 +116,7 @@ class Plan(Placement):
         step_report.write_step_report(path, self.problem, self, step_report.Origin("gnnplace.Plan.report(...)"), rivals)
 
     def export(self, to: str, path: PathText) -> None:
-        """Writes the plan as another program reads it: see `gp.export`."""
+        """Writes the plan in the format of another program: see `gp.export`."""
         targets.export(self.problem, self, to, path, say=partial(warnings.warn, stacklevel=4))
 
     def save(self, path: PathText) -> None:

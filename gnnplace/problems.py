@@ -11,18 +11,17 @@ from jaxtyping import Bool, Int32, Int64
 from gnnplace.cluster import Cluster, Link
 from gnnplace.graph import NONE, ComputationGraph
 
-# 104 days; what a step takes and holds is below: floating point counts it exactly, and sums stay in 64 bits
+# 104 days. Times (and bytes) of a step are below 2^53, which floating point counts exactly, and sums fit in 64 bits.
 MAX_STEP_NS = 2**53
 NS_PER_S = 10**9
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Graph x cluster x costs. `time_ns[i, d] >= 1` is the time of op i on device d; a cost model of `costs/` computes
-    it.
+    """Graph x cluster x costs. `time_ns[i, d] >= 1` is the time of op i on device d, from a cost model of `costs/`.
 
-    `contended_ns` is its time while another device of the same memory runs an op, at least `time_ns`; None: the same as
-    alone. Raises ValueError where a step could take `MAX_STEP_NS` or hold 2^53 bytes, or its ops have 2^62 flops or
+    `contended_ns[i, d] >= time_ns[i, d]` is that time while another device of the same memory runs an op; None if it is
+    the same. Raises ValueError if a step could take `MAX_STEP_NS` or hold 2^53 bytes, or if its ops have 2^62 flops or
     move 2^62 bytes.
     """
 
@@ -71,17 +70,15 @@ class Problem:
 
     @property
     def longest_ns(self) -> float:
-        """At least what any step takes: all ops and all transfers one after another. Exact below `MAX_STEP_NS`."""
-        # `NONE` of a control edge is the last
+        """An upper bound on every step: all ops and all transfers one after another. Exact below `MAX_STEP_NS`."""
+        # the 0 at the end belongs to control edges, whose `edge_data` is `NONE`, -1
         sent = np.append(self.transfer_ns.max(axis=1, initial=0), 0)[self.graph.edge_data]
         latency = int(self.cluster.link_latency_ns.max(initial=1)) * self.graph.num_edges
         return _total(self.slowest_ns.max(axis=1)) + 2 * _total(sent) + latency
 
     @cached_property
     def allowed(self) -> Bool[np.ndarray, "ops devices"]:
-        """True where an op is allowed on a device: by its device kinds
-        and, if it gives times, only where it gives one.
-        """
+        """True if an op is allowed on a device: by its device kinds and, if the graph gives it times, by one there."""
         graph, devices = self.graph, self.cluster.devices
         allowed = np.ones((self.num_ops, self.num_devices), dtype=bool)
         gives_times = (
@@ -105,16 +102,14 @@ class Problem:
 
     @cached_property
     def transfer_ns(self) -> Int64[np.ndarray, "outputs rates"]:
-        """The time for which each output occupies a channel, per rate:
-        `max(1, overhead + ceil(bytes * 10^9 / bandwidth))`.
-        """
+        """The time each output occupies a channel, per rate: `max(1, overhead + ceil(bytes * 10^9 / bandwidth))`."""
         size = self.graph.output_bytes
         columns = [np.maximum(1, overhead + duration_ns(size, bandwidth)) for bandwidth, overhead in self._rates]
         return np.stack(columns, axis=1) if columns else np.zeros((len(size), 0), dtype=np.int64)
 
 
 def allowed_on(graph: ComputationGraph, kind: str) -> Bool[np.ndarray, " ops"]:
-    """True for ops whose field `allowed` admits a device kind. The times that an op gives may restrict it further."""
+    """True for ops whose field `allowed` admits a device kind. Times given by the graph may restrict ops further."""
     listing = [value for value in graph.allowed.values if kind in value.split(",")]
     return (graph.allowed.index == NONE) | graph.allowed.among(listing)
 
@@ -129,10 +124,9 @@ def _rate(link: Link) -> tuple[int, int]:
 
 
 def duration_ns(amount: Int64[np.ndarray, "*shape"], per_second: int) -> Int64[np.ndarray, "*shape"]:
-    """`ceil(amount * 10^9 / per_second)`, in integers (docs/execution-model.md#integers), or `MAX_STEP_NS` where it is
-    more.
+    """`min(MAX_STEP_NS, ceil(amount * 10^9 / per_second))` in integers (docs/execution-model.md#integers).
 
-    Products exceed 64 bits, so each distinct amount is divided once, by Python integers.
+    Products exceed 64 bits, so each distinct amount is divided once, as a Python integer.
     """
     distinct, index = np.unique(amount, return_inverse=True)
     quotients = [min(MAX_STEP_NS, -(-value * NS_PER_S // per_second)) for value in distinct.tolist()]

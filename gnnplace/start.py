@@ -1,13 +1,12 @@
-"""The process of a command, from before anything else is imported to its last moment: how signals end it, what its
-standard streams do.
+"""The process of a command: its signals and its standard streams, from before other imports to its end.
 
-SIGINT and SIGTERM end the process where it stands. Their handler undoes what is under way, says one line, and leaves
-with the status of docs/formats.md. It raises nothing: what is raised in a library that is imported, or calls back, is
-dropped or becomes another error. A signal that whoever started the process ignores stays ignored. While it trains, a
-run has handlers of its own (`training.interrupt`).
+SIGINT and SIGTERM end the process at once. Their handler undoes what is under way (half-written files), prints one line
+and exits with the status of docs/formats.md. It raises no exception: libraries would drop one during their import or
+in a callback, or turn it into another. A signal that the parent process ignores stays ignored. A training run has
+handlers of its own (`training.run.callbacks`).
 
-What is asked for is done though nobody hears of it: what stderr doesn't take is lost, and that stdout has not taken all
-is said at the end. A standard stream that is closed leads nowhere from then on, so that no file gets its number.
+A command finishes its work even if nobody reads its output. Text that stderr does not accept is lost; an error of
+stdout is reported at the end. A closed standard stream is opened on the null device, so that no file gets its number.
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ from gnnplace.complaints import printable
 from gnnplace.isolation import under_way
 
 ENDED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
-OVER_A_BAR = "\r\x1b[K\x1b[?25h"  # the start of the line, which is cleared; the cursor is shown
-UNDOING_S = 10  # until when a process that ends leaves, whatever is undone yet
+OVER_A_BAR = "\r\x1b[K\x1b[?25h"  # clears the line of a progress bar and shows the cursor
+UNDOING_S = 10  # the most seconds of undoing before the process exits
 DONE, BAD_INPUT = 0, 4  # as in `commands.usage`, which imports a parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command in this process, which is its own, and returns its exit status."""
+    """Runs a command, which owns this process, and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     name = printable(f"gnnplace {words[0]}" if words and not words[0].startswith("-") else "gnnplace")
     signals = [number for number in ENDED if signal.getsignal(number) is not signal.SIG_IGN]
-    # the last that is called: Python's own end takes a while, and its status stands
+    # called last at exit: from then on signals are ignored, since Python's shutdown takes a while and the status stands
     atexit.register(_handle, signals, signal.SIG_IGN)
     _handle(signals, partial(_end, name, os.getpid()))
     out = _standard_streams()
     status = _run(words)
     sys.stdout.flush()
-    # a reader that has left is no error
+    # a reader that closed its pipe is no error
     if out.failed is not None and out.failed.errno != errno.EPIPE and status == DONE:
         print(f"{name}: stdout: {out.failed.strerror}", file=sys.stderr)
         status = BAD_INPUT
@@ -53,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    from gnnplace.cli import main as command  # what it imports is imported while signals are handled
+    from gnnplace.cli import main as command  # imported late, so that signals are handled during its imports
 
     try:
         return command(words)
@@ -67,7 +66,7 @@ def _handle(numbers: Sequence[signal.Signals], handler: Any) -> None:
 
 
 def _end(name: str, process: int, number: int, frame: FrameType | None) -> None:
-    """Ends this process at once; where it is a fork of the command's, without a word."""
+    """Ends this process at once; a forked child of the command prints nothing and undoes nothing."""
     if os.getpid() == process:
         _handle([*ENDED], signal.SIG_IGN)
         signal.signal(signal.SIGALRM, lambda *late: _leave(name, number))
@@ -78,7 +77,7 @@ def _end(name: str, process: int, number: int, frame: FrameType | None) -> None:
 
 
 def _leave(name: str, number: int) -> None:
-    if os.environ.get("LOCAL_RANK", "0") == "0":  # of the processes that train together one speaks
+    if os.environ.get("LOCAL_RANK", "0") == "0":  # of processes that train together only the first prints
         with suppress(OSError):
             line = f"{name}: {ENDED[signal.Signals(number)]}\n"
             os.write(2, f"{OVER_A_BAR if os.isatty(2) else ''}{line}".encode())
@@ -86,7 +85,7 @@ def _leave(name: str, number: int) -> None:
 
 
 class _Stream(FileIO):
-    """A stream that takes whatever it is given: after its first error, which is kept, all is lost."""
+    """A stream whose writes never fail: its first error is kept in `failed`, and later output is lost."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number, "w", closefd=False)
@@ -102,12 +101,12 @@ class _Stream(FileIO):
 
 
 def _standard_streams() -> _Stream:
-    """Opens those that are closed, and has stdout and stderr take everything. Returns what is beneath stdout."""
+    """Opens closed standard streams, and makes writes to stdout and stderr never fail. Returns stdout's raw stream."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free, so this
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number: this one
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     out, err = _Stream(1), _Stream(2)
     sys.stdout, sys.stderr = (
@@ -117,6 +116,6 @@ def _standard_streams() -> _Stream:
 
 
 def _text(stream: _Stream, encoding: str | None) -> TextIOWrapper:
-    """A stream of text as Python opens it, but that a character which its encoding lacks is escaped."""
+    """A text stream as Python opens it, except that characters outside its encoding are escaped."""
     at_once = stream.fileno() == 2 or stream.isatty() or "PYTHONUNBUFFERED" in os.environ
     return TextIOWrapper(BufferedWriter(stream), encoding, "backslashreplace", line_buffering=at_once)

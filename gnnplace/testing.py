@@ -1,8 +1,7 @@
-"""Checks of what every policy promises (`policies/protocol.py`): `check_policy(MineConfig())` for a policy of your own,
-without pytest.
+"""Checks that a policy keeps the promises of `policies/protocol.py`: call `check_policy(MineConfig())`, without pytest.
 
-Each check gets `make`, which builds the policy with the same weights every time, for the problem that it is to place.
-A broken promise is an AssertionError whose traceback names the check.
+Each check is a function of `make(problem)`, which builds the policy for a problem with the same weights at every call.
+A broken promise raises an AssertionError whose traceback names the check.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
 def check_policy(config: PolicyConfig) -> None:
     """Runs every check on the policy of a configuration, with each of its encoders. Raises AssertionError.
 
-    Small widths make it a matter of seconds.
+    With small widths it takes seconds.
     """
     for encoded in with_each_encoder(config):
         for each in CHECKS:
@@ -43,7 +42,7 @@ def check_policy(config: PolicyConfig) -> None:
 
 
 def with_each_encoder(config: PolicyConfig) -> tuple[PolicyConfig, ...]:
-    """The configuration as it is, and with those of its encoders that it does not have."""
+    """The configuration, and its variants with each other encoder that it supports."""
     others = [knobs for name, knobs in config.encoders.items() if name != config.encodes_with]
     return (config, *(replace(cast(Any, config), **knobs) for knobs in others))
 
@@ -137,12 +136,12 @@ def other_seeds_give_other_samples(make: Make) -> None:
 def every_parameter_gets_a_gradient(make: Make) -> None:
     problem = branches()
     policy = make(problem)
-    for seed in range(4):  # one grouping alone may leave groups empty, which some weights read
+    for seed in range(4):  # one sample of groups may leave some empty, and weights of empty groups get no gradient
         tape, _, episode = _sampled(policy, problem, seed=seed)
         weights = torch.randn(SAMPLES, generator=torch.Generator().manual_seed(seed))
         scored = replay(policy, problem, tape, episode)
-        worth = 0.0 if scored.values is None else scored.values.sum(0)  # of a critic, which has parameters of its own
-        (weights * (scored.tape.log_probability() + worth)).sum().backward()
+        values = 0.0 if scored.values is None else scored.values.sum(0)  # a critic has parameters, too
+        (weights * (scored.tape.log_probability() + values)).sum().backward()
     missing = [
         name
         for name, parameter in policy.named_parameters()
@@ -204,7 +203,7 @@ def branches() -> Problem:
 
 
 def restricted() -> Problem:
-    """Ops that may stand on different devices alone, and colocation groups among them."""
+    """Ops that are allowed on some devices only, some of them in colocation groups."""
     devices = [("gpu:0", "gpu:1"), ("gpu:1", "gpu:2"), ("gpu:0",), ("gpu:2",), ("gpu:0", "gpu:1", "gpu:2")]
     ops = [
         Op(
@@ -220,7 +219,7 @@ def restricted() -> Problem:
 
 
 def tiny_problems() -> Iterator[Problem]:
-    """One op, one device, no edges, parts that don't touch, control edges alone, an op without outputs."""
+    """Problems with one op, one device, no edges, separate chains, control edges only, an op without outputs."""
     for count, length, devices in ((1, 1, 2), (1, 1, 1), (1, 5, 1), (4, 1, 3), (3, 3, 2)):
         ops = [
             Op(f"c{c}/{i}", "Op", (Output(100),), time_ns={"gpu": 1000}) for c in range(count) for i in range(length)
@@ -240,7 +239,7 @@ def _problem(name: str, ops: list[Op], edges: list[tuple[int, int, int]], gpus: 
 
 
 class Sampled(NamedTuple):
-    """An episode: its decisions, what it ends with, and all its steps."""
+    """An episode: its decisions, its final placements, and all its steps."""
 
     tape: Tape
     placements: tuple[Placement, ...]
@@ -254,13 +253,14 @@ def _sampled(policy: Any, problem: Problem, samples: int = SAMPLES, seed: int = 
 
 
 def evaluator(policy: Any) -> Evaluator | None:
-    """What gives a policy the feedback that it asks for."""
+    """The evaluator that a policy needs for its feedback, None if it needs none."""
     return None if asks(policy).feedback == "none" else simulate
 
 
 def _changed(tape: Tape) -> Iterator[list[dict[str, torch.Tensor]]]:
-    """The choices of one sample up to a step in which one is changed: every
-    choice in `MOST_CHANGES` of the ways that are allowed.
+    """The choices of sample 0 up to a step in which one choice is changed.
+
+    Every choice is changed in turn, to at most `MOST_CHANGES` other allowed options.
     """
     steps = tape.choices(0)
     for number, choices in enumerate(steps):
@@ -281,7 +281,7 @@ def _same_choices(step: dict[str, Decisions], other: dict[str, Decisions]) -> bo
 
 
 def _plain(placements: tuple[Placement, ...] | list[Placement]) -> list[list[list[int] | None]]:
-    """Devices and, where there are any, priorities and labels of what is fused."""
+    """The devices of each placement and, if it has any, its priorities and fusion labels."""
     columns = [(each.device, each.priority, each.fusion) for each in placements]
     return [[None if values is None else values.tolist() for values in each] for each in columns]
 

@@ -1,4 +1,4 @@
-"""The Python API: what it gives is what the commands give, and it is lazy."""
+"""The Python API gives the results of the commands, and imports lazily."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is printed of others' names and messages: one bounded line, without what moves a cursor or turns text around (CWE-150)."""
+"""Printed names and messages of others: one bounded line, without characters that move a cursor or reverse text (CWE-150)."""
 
 import ast
 import json

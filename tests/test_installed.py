@@ -1,4 +1,4 @@
-"""What other packages add by entry points: found where they are installed, left out with a warning where they can't be used."""
+"""Entry points of other packages: used if they are installed, left out with a warning if they fail."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""A plan says of its placement what the parts of the package say of it."""
+"""The methods of a plan give the results of the functions behind them."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The process of a command: whatever it is at, a signal ends it with one line and its status; what its streams don't take is not missed."""
+"""The process of a command: a signal ends it at any time with one line and its status; closed and full streams don't stop it."""
 
 import os
 import signal

@@ -23,14 +23,13 @@ import torch
 from torch import Tensor, nn
 
 from datasets.build import tensorflow_gnmt
-from experiments import output
+from experiments import output, results
 from gnnplace.corpus import manifest, store
 from gnnplace.frontends.tensorflow import graphdef_child
 from gnnplace.frontends.tensorflow.graph import read_step
 from gnnplace.frontends.torch.builder import traced_step
 from gnnplace.frontends.torch.flat_step import Updating
 from gnnplace.frontends.torch.trace import trace
-from gnnplace.report import results
 
 HERE = Path(__file__).resolve().parent
 STEPS, LAYERS = 56, 370

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.simulator_speed import workload
+from experiments import results
 from gnnplace.baselines.baechi import m_etf, m_sct, m_topo
 from gnnplace.baselines.cpop import critical_path_first
 from gnnplace.baselines.heft import heft
@@ -30,7 +31,6 @@ from gnnplace.baselines.scotch import scotch
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.portfolio import planners, portfolio
 from gnnplace.problems import Problem
-from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 
 HERE = Path(__file__).resolve().parent

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from experiments import results
 from experiments.problems import problem_of
 from gnnplace.config.files import read_settings, shipped
 from gnnplace.placement import Placement
@@ -26,7 +27,6 @@ from gnnplace.policies.protocol import asks
 from gnnplace.policies.registry import POLICIES
 from gnnplace.policies.tape import Tape
 from gnnplace.problems import Problem
-from gnnplace.report import results
 from gnnplace.result import Evaluator, StepResult
 from gnnplace.simulator.simulator import simulate
 from gnnplace.testing import built

@@ -19,10 +19,9 @@ import numpy as np
 from jaxtyping import Int32
 
 from benchmarks.simulator_speed import workload
-from experiments import output
+from experiments import output, results
 from gnnplace.placement import Schedule
 from gnnplace.problems import Problem
-from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate_devices, usable_cores
 
 HERE = Path(__file__).resolve().parent

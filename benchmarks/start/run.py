@@ -25,10 +25,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple
 
-from experiments import output
+from experiments import output, results
 from gnnplace.isolation import python
 from gnnplace.isolation.linux import inherit_orphans
-from gnnplace.report import results
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

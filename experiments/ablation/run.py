@@ -11,11 +11,10 @@ import statistics
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments import cells, output, training
+from experiments import cells, output, results, training
 from experiments.cells import Cell, Job
 from experiments.problems import problem_of
 from gnnplace.config import files
-from gnnplace.report import results
 
 HERE = Path(__file__).resolve().parent
 CLUSTER = "k40-2"

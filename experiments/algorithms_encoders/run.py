@@ -13,13 +13,12 @@ from pathlib import Path
 from time import process_time
 from typing import Any, NamedTuple
 
-from experiments import cells, output, training
+from experiments import cells, output, results, training
 from experiments.cells import Cell, Job
 from experiments.problems import heuristics_ns, problem_of
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.config import files
 from gnnplace.config.run import RunConfig
-from gnnplace.report import results
 
 HERE = Path(__file__).resolve().parent
 GRAPH, CLUSTER = "transformer-xl-2", "k40-2"

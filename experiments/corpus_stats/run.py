@@ -12,15 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments import output
+from experiments import output, results
 from experiments.cells import Cell
 from experiments.corpus_stats import plot
 from experiments.problems import problem_of
 from experiments.room import run as room
-from gnnplace.commands.graphs import fastest_ns, shares, summary
 from gnnplace.corpus import manifest
 from gnnplace.corpus.manifest import Entry
-from gnnplace.report import results
+from gnnplace.report.graph_summary import fastest_ns, shares, summary
 
 PATH = Path(__file__).resolve().parent / "results" / "corpus_stats.json"
 CLUSTER = "k40-2"

@@ -12,11 +12,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from experiments import cells, output
+from experiments import cells, output, results
 from experiments.cells import Cell
 from experiments.encoders import plot, single, single_table, transfer, transfer_table
 from gnnplace.config import files
-from gnnplace.report import results
 
 HERE = Path(__file__).resolve().parent
 PARTS = {"single": single_table.table, "transfer": transfer_table.table}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from experiments import results
 from experiments.cells import Cell
 from experiments.encoders.single import ENCODERS, GRAPHS, RANDOM
-from gnnplace.report import results
 
 LEARNED = [
     "graph", "encoder", "best sample, ms", "greedy, ms", "greedy / best sample", "best greedy / best sample",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from experiments import results
 from experiments.cells import Cell
 from experiments.encoders.intervals import Logs, Times, compared, geometric
 from experiments.encoders.transfer import FEATURES, NEIGHBOURS, UNSEEN, VARIANTS
 from gnnplace.corpus import manifest
-from gnnplace.report import results
 
 WAYS, STAGES = ("greedy", "best sample"), ("trained", "untrained")
 PAPER, GNN = "paper, indices", "costs, messages"

@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from experiments import results
 from experiments.fidelity import figures
 from experiments.fidelity.again import check_graph, measured_machine, planned
 from experiments.fidelity.measuring import host_of, simulated
 from experiments.fidelity.run import HERE
 from gnnplace.cluster import Link
 from gnnplace.execution.control_edges import in_order
-from gnnplace.report import results
 
 LINKS: dict[str, Callable[[Link], Link]] = {
     "engines": lambda link: replace(link, channel=None, receive_channel=None),

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
+from experiments import results
 from gnnplace.execution.timing import ratio
-from gnnplace.report import results
 
 WORKLOADS = {
     "torch": ("two_tower", "dlrm_clicks", "gru_language", "bert", "mixture_of_experts", "deep_speech_2", "inception", "unet"),

@@ -13,10 +13,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments import results
 from experiments.fidelity import figures
 from experiments.fidelity.again import relink, remember, resimulate
 from experiments.fidelity.measuring import measured
-from gnnplace.report import results
 
 HERE = Path(__file__).resolve().parent
 AGAIN = {"memory": remember, "links": relink, "simulate": resimulate}

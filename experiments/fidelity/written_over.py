@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
+from experiments import results
 from experiments.fidelity import figures
 from experiments.fidelity.again import check_graph, planned
 from experiments.fidelity.measuring import SEED
@@ -25,7 +26,6 @@ from gnnplace.execution.tensorflow.in_place import KINDS, in_place
 from gnnplace.execution.tensorflow.placed import PlacedTensorFlowStep
 from gnnplace.execution.tensorflow.trace import SMALL_BYTES
 from gnnplace.graph import NONE, ComputationGraph
-from gnnplace.report import results
 from gnnplace.sources.workload import load
 
 EVERY, WARM_STEPS, TRACED_STEPS = 4, 5, 5

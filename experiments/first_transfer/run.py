@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from lightning import Callback, LightningModule, Trainer
 
-from experiments import cells, output, training
+from experiments import cells, output, results, training
 from experiments.cells import Cell, Job
 from experiments.first_transfer import plot
 from experiments.problems import heuristics_ns, problem_of, time_ns
@@ -28,7 +28,6 @@ from gnnplace.placement import Placement
 from gnnplace.policies import registry
 from gnnplace.policies.protocol import Policy
 from gnnplace.problems import Problem
-from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.run.learner import Learner
 from gnnplace.training.update.rollout import best_of, greedy

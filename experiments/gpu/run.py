@@ -19,11 +19,11 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from experiments import results
 from experiments.gpu import table
 from experiments.gpu.parts import PARTS, run
 from gnnplace.execution.machine import gpus
 from gnnplace.isolation.linux import die_with_parent
-from gnnplace.report import results
 
 HERE = Path(__file__).resolve().parent
 LIMITS_S = {"executor": 100, "overhead": 80, "profile": 60, "calibration": 80, "fidelity": 175, "training": 60, "tensorflow": 40}

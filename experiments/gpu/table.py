@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gnnplace.report.results import markdown_table
+from experiments.results import markdown_table
 
 
 def markdown(document: Mapping[str, Any]) -> str:

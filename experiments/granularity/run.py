@@ -12,12 +12,11 @@ from pathlib import Path
 from statistics import geometric_mean
 
 import gnnplace as gp
-from experiments import cells, output
+from experiments import cells, output, results
 from experiments.cells import Cell
 from experiments.problems import problem_of
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.portfolio import comparison, portfolio
-from gnnplace.report import results
 
 PATH = Path(__file__).resolve().parent / "results" / "granularity.json"
 CLUSTER, SEED, EVALUATIONS = "mixed-4", 0, 300

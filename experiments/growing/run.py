@@ -14,11 +14,10 @@ from typing import Any, get_args
 
 import numpy as np
 
-from experiments import cells, output
+from experiments import cells, output, results
 from experiments.growing.problems import Growth, pair
 from gnnplace.portfolio import portfolio
 from gnnplace.problems import Problem
-from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 
 HERE = Path(__file__).resolve().parent

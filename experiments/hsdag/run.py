@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from experiments import cells, output, training
+from experiments import cells, output, results, training
 from experiments.cells import Cell, Job
 from experiments.problems import heuristics_ns, problem_of, time_ns
 from gnnplace.baselines.annealing import hill_climb
@@ -31,7 +31,6 @@ from gnnplace.policies import registry
 from gnnplace.policies.hsdag.parsing import co_located
 from gnnplace.policies.tape import Tape
 from gnnplace.policies.unit_placer.policy import UnitPlacerConfig
-from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.update import rollout
 from gnnplace.units.units import allowed, expand, unit_edges, units

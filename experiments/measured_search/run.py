@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments import results
 from gnnplace.baselines.annealing import hill_climb
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.execution.evaluator import LastingHost, MeasuredEvaluator
@@ -32,7 +33,6 @@ from gnnplace.moves.ranking import read_ranking
 from gnnplace.placement import Placement
 from gnnplace.portfolio.portfolio import HELD_OUT, improved
 from gnnplace.problems import Problem
-from gnnplace.report import results
 from gnnplace.result import Evaluator
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources

@@ -18,7 +18,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from gnnplace.report import results
+from experiments import results
 
 HERE = Path(__file__).resolve().parent
 WORKLOADS = ("gru_language", "deep_speech_2")

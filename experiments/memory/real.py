@@ -16,14 +16,13 @@ import torch
 from torch import nn
 
 import gnnplace as gp
-from experiments import output
+from experiments import output, results
 from gnnplace.cluster import Cluster
 from gnnplace.execution.host import Host
 from gnnplace.execution.measure import measured_step
 from gnnplace.execution.timing import PROTOCOLS
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
-from gnnplace.report import results
 from gnnplace.result import known
 from gnnplace.sources import graphs as sources
 from gnnplace.sources.workload import LOADER

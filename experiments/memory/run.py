@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import gnnplace as gp
-from experiments import cells, output
+from experiments import cells, output, results
 from experiments.cells import Cell
 from experiments.problems import heuristics_ns, time_ns
 from experiments.room.run import compiled, known, worked_s
@@ -31,7 +31,6 @@ from gnnplace.bounds.shortage import shortage
 from gnnplace.corpus import clusters, manifest
 from gnnplace.portfolio import portfolio
 from gnnplace.problems import Problem
-from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
 

@@ -20,9 +20,8 @@ from tensorflow.python.ops import math_grad
 
 from datasets import build_tensorflow
 from datasets.build import tensorflow_lstm, tensorflow_nmt, tensorflow_rnnlm
-from experiments import output
+from experiments import output, results
 from gnnplace.corpus import manifest
-from gnnplace.report import results
 
 v1 = tf.compat.v1
 PATH = Path(__file__).resolve().parent / "results" / "op_counts.json"

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments import results
 from experiments.cells import Cell, compute
 from experiments.optimality.graphs import Kind, drawn, kinds
 from gnnplace.baselines.annealing import annealing
@@ -24,7 +25,6 @@ from gnnplace.bounds.bounds import bound_name, least_times, lower_bound
 from gnnplace.placement import Placement
 from gnnplace.portfolio import planners, portfolio
 from gnnplace.problems import Problem
-from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 
 HERE = Path(__file__).resolve().parent

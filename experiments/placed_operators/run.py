@@ -26,11 +26,10 @@ from pathlib import Path
 
 import torch
 
-from experiments import output
+from experiments import output, results
 from experiments.placed_operators.compositions import compositions
 from experiments.placed_operators.equality import outcomes
 from experiments.placed_operators.nets import Net, drawn, modules, operators
-from gnnplace.report import results
 
 PATH = Path(__file__).resolve().parent / "results" / "placed_operators.json"
 PLACEMENTS, SAMPLES, COMPOSITIONS = 3, 3, 600

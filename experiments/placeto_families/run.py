@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments import cells, output, training
+from experiments import cells, output, results, training
 from experiments.cells import Cell, Job
 from experiments.encoders import transfer
 from experiments.placeto_families import picture, table
@@ -37,7 +37,6 @@ from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.single import fastest, on_each
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.problems import Problem
-from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.update.lesson import reference_ns
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from experiments import results
 from experiments.cells import Cell
 from experiments.placeto_families.members import SETS, TEST, names
 from experiments.placeto_families.settings import EPISODES, EVALUATIONS, OWN_EVALUATIONS
-from gnnplace.report import results
 
 Found = Mapping[str, Cell]
 Times = dict[str, dict[str, list[int | None]]]  # of planners and test members, by seed; None = infeasible

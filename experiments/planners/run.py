@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
-from experiments import cells, output, training
+from experiments import cells, output, results, training
 from experiments.cells import Cell, Job
 from experiments.planners import picture, table
 from experiments.planners.columns import ABLATIONS, FUSED, LEARNED, MAIN, SCHEDULE
@@ -34,7 +34,6 @@ from gnnplace.fusion.defaults import default
 from gnnplace.placement import Placement
 from gnnplace.portfolio import planners, portfolio
 from gnnplace.problems import Problem
-from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.run.evaluations import of_an_episode
 from gnnplace.units.units import allowed, expand, units

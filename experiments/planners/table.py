@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from experiments import results
 from experiments.cells import Cell
 from experiments.encoders.intervals import compared, geometric
-from gnnplace.report import results
 
 Problems = Sequence[tuple[str, str]]  # graphs and clusters
 Found = dict[str, Cell]

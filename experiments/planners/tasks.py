@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from itertools import product
 
-from experiments import cells, output
+from experiments import cells, output, results
 from experiments.cells import Job
 from experiments.planners import run, table
 from experiments.planners.columns import ABLATIONS, FUSED, SCHEDULE
-from gnnplace.report import results
 
 PATH = run.HERE / "results" / "tasks.json"
 PROBLEMS = (("squeezenet", "k40-2"), ("transformer-xl-2", "k40-2"))

@@ -16,11 +16,10 @@ from typing import get_args
 import numpy as np
 import torch
 
-from experiments import cells, output
+from experiments import cells, output, results
 from experiments.rankings.models import Kind, fitted
 from experiments.rankings.pools import captured, collected
 from gnnplace.corpus.splits import FIXED
-from gnnplace.report import results
 
 HERE = Path(__file__).resolve().parent
 TESTED, MOST_TESTED = 400, 5500  # pools, ops: recurrent networks are large

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from experiments import cells, output
+from experiments import cells, output, results
 from experiments.cells import Cell
 from experiments.problems import heuristics, problem_of, time_ns
 from gnnplace.baselines.explanations import EXPLANATIONS, slower_than_one_device
@@ -25,7 +25,6 @@ from gnnplace.corpus import clusters, manifest
 from gnnplace.corpus.manifest import Entry
 from gnnplace.portfolio import portfolio
 from gnnplace.problems import Problem
-from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 
 PATH = Path(__file__).resolve().parent / "results" / "room.json"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from experiments import cells
+from experiments import cells, results
 from experiments.cells import Cell, Job
 from experiments.room import run
 from experiments.room.pieces import in_pieces
@@ -23,7 +23,6 @@ from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import roofline
 from gnnplace.graph import Categorical, ComputationGraph
 from gnnplace.problems import Problem
-from gnnplace.report import results
 
 PATH = Path(__file__).resolve().parent / "results" / "why.json"
 CLOSE = 1.05  # times its bound: a step that is as close as this leaves no room

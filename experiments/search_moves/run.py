@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
+from experiments import results
 from experiments.problems import problem_of
 from gnnplace.baselines.annealing import TOGETHER
 from gnnplace.moves.drawing import draw, guide
@@ -27,7 +28,6 @@ from gnnplace.moves.neighbourhood import neighbourhood
 from gnnplace.placement import Placement, Schedule
 from gnnplace.portfolio import planners
 from gnnplace.problems import Problem
-from gnnplace.report import results
 from gnnplace.result import StepResult, Timeline
 from gnnplace.schedules.critical_chain import chain_ns
 from gnnplace.simulator.simulator import simulate, simulate_devices, usable_cores

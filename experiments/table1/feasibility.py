@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from datasets.build import tensorflow_resnet
 from datasets.build_tensorflow import WORKLOADS
-from experiments import output
+from experiments import output, results
 from experiments.cells import Cell
 from experiments.op_counts.run import dropout, gated
 from experiments.table1.run import CLUSTERS, PAPER
@@ -30,7 +30,6 @@ from gnnplace.graph import MAX_BYTES, ComputationGraph
 from gnnplace.placement import Placement, Schedule
 from gnnplace.portfolio import planners
 from gnnplace.problems import Problem
-from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 
 PATH = Path(__file__).resolve().parent / "results" / "feasibility.json"

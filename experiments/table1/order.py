@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from experiments import results
 from experiments.problems import time_ns
 from experiments.table1.run import CLUSTERS, COLUMNS, PAPER, order
 from gnnplace.baselines.scotch import min_cut, scotch
@@ -21,7 +22,6 @@ from gnnplace.costs import roofline
 from gnnplace.placement import Placement, Schedule
 from gnnplace.portfolio import planners
 from gnnplace.problems import Problem
-from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 
 PATH = Path(__file__).resolve().parent / "results" / "order.json"

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from experiments import cells, output, training
+from experiments import cells, output, results, training
 from experiments.cells import Cell, Job
 from experiments.problems import heuristics_ns, problem_of, time_ns
 from experiments.table1 import plot
@@ -26,7 +26,6 @@ from gnnplace.bounds.bounds import lower_bound
 from gnnplace.placement import Placement
 from gnnplace.portfolio import planners, portfolio
 from gnnplace.problems import Problem
-from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 
 HERE = Path(__file__).resolve().parent

@@ -18,10 +18,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments import output
+from experiments import output, results
 from experiments.cells import Cell
 from gnnplace.config import files
-from gnnplace.report import results
 from gnnplace.training.run.mlflow import STEP_METRIC
 from gnnplace.training.run.mlflow_store import database
 

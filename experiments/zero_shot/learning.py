@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from experiments import cells, output
+from experiments import cells, output, results
 from experiments.zero_shot.run import HERE, ROOM, Recorded, problems, start_of, untrained
 from experiments.zero_shot.table import interval
 from gnnplace.baselines.ranked_climb import Rank, path_estimate, ranked_climb
@@ -31,7 +31,6 @@ from gnnplace.moves.columns import DRAWN, NAMES
 from gnnplace.moves.ranking import read_ranking
 from gnnplace.policies.improver.scorer import MoveScorer
 from gnnplace.portfolio import portfolio
-from gnnplace.report import results
 from gnnplace.sources import graphs as sources
 from gnnplace.training.run import assemble, fit
 from gnnplace.training.run.selection import selected

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import cells, output
+from experiments import cells, output, results
 from experiments.zero_shot.table import table
 from gnnplace.baselines.annealing import annealing, hill_climb
 from gnnplace.baselines.improve import own_start
@@ -38,7 +38,6 @@ from gnnplace.moves.ranking import Ranking, read_ranking
 from gnnplace.placement import Placement
 from gnnplace.portfolio import planners, portfolio
 from gnnplace.problems import Problem
-from gnnplace.report import results
 from gnnplace.result import StepResult
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources

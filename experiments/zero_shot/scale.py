@@ -14,14 +14,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from experiments import output
+from experiments import output, results
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.single import on_each
 from gnnplace.corpus import manifest
 from gnnplace.corpus.synthetic import synthetic
 from gnnplace.costs import roofline
 from gnnplace.portfolio import portfolio
-from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import cells, output
+from experiments import cells, output, results
 from experiments.zero_shot.run import problems
 from experiments.zero_shot.table import interval
 from gnnplace.baselines.searching.budget import Budget
@@ -21,7 +21,6 @@ from gnnplace.choices import SearchName
 from gnnplace.corpus import manifest
 from gnnplace.costs import roofline
 from gnnplace.portfolio import portfolio
-from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
 

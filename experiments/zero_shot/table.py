@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
+from experiments import results
 from gnnplace.corpus import manifest
-from gnnplace.report import results
 
 ROOM = Path(__file__).resolve().parents[1] / "room" / "results" / "room.json"
 WITH_ROOM, WORSE, BOOTSTRAPS, CONFIDENCE = 1.05, 1.02, 2000, (2.5, 97.5)

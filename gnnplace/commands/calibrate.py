@@ -1,6 +1,4 @@
-"""`gnnplace calibrate`: this machine as a cluster file, its constants
-fitted to what workloads were measured to take.
-"""
+"""`gnnplace calibrate`: this machine as a cluster file, whose constants are fitted to measured workloads."""
 
 from __future__ import annotations
 
@@ -24,30 +22,28 @@ PURPOSE = (
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The arguments, with a file that can be written."""
+    """The parsed arguments; the output file can be written."""
     parser = Parser("calibrate", PURPOSE)
     parser.add_argument(
         "workload",
         metavar="WORKLOAD",
         nargs="+",
-        help="as `gnnplace measure` takes them; the more kinds of ops, the better",
+        help="workloads as for `gnnplace measure`; the more kinds of ops, the better",
     )
     parser.add_argument(
         "--cluster",
         metavar="CLUSTER",
-        help="what to calibrate; this machine's GPUs and a core unless given, or its cores",
+        help="the cluster to calibrate; unless given, this machine's GPUs and a core, or its cores",
     )
     parser.add_argument(
-        "--receive", action="store_true", help="cores copy what they receive, too, as TensorFlow's servers do"
+        "--receive",
+        action="store_true",
+        help="the receiving core, too, copies each message, as in TensorFlow's servers",
     )
-    parser.add_argument(
-        "-o", "--output", metavar="CLUSTER", type=options.output, required=True, help="the JSON file to write"
+    options.add_file_argument(
+        parser, "-o", "--output", metavar="CLUSTER", explained="the JSON file to write", required=True
     )
-    parser.add_argument(
-        "--limit", metavar="SECONDS", type=options.seconds, default=600.0, help="for each workload; 600 unless given"
-    )
-    parser.add_argument("--seed", type=options.seed, default=0, help="of initial values and inputs; 0 unless given")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
+    options.add_run_arguments(parser, "for each workload")
     chosen = parser.parse_args(arguments)
     if chosen.receive and chosen.cluster:
         parser.error("--receive: the cluster says it itself, by the receive_channel of its links")
@@ -66,15 +62,15 @@ def main(chosen: argparse.Namespace) -> int:
         from gnnplace.sources import graphs as sources
         from gnnplace.sources.workload import LOADER
     template = sources.cluster(chosen.cluster) if chosen.cluster else machine(Path(chosen.output).stem, chosen.receive)
-    measured = []
+    profiles = []
     try:
         for workload in chosen.workload:
             with Host(LOADER, workload, chosen.seed, limit_s=chosen.limit) as host:
-                measured.append((host.graph, profile(host, template, STEPS)))
+                profiles.append((host.graph, profile(host, template, STEPS)))
     except MeasurementError as failed:
         terminal.warn(f"gnnplace calibrate: {failed}")
         return MEASUREMENT_FAILED
-    cluster, fits = calibrated(template, measured)
+    cluster, fits = calibrated(template, profiles)
     write_cluster(chosen.output, cluster)
     for name, fit in fits.items():
         terminal.progress(chosen.quiet)(f"{name}: {_described(fit)}")
@@ -82,8 +78,8 @@ def main(chosen: argparse.Namespace) -> int:
 
 
 def _described(fit: Calibration) -> str:
-    open_questions = f"; hardly determined: {', '.join(fit.undetermined)}" if fit.undetermined else ""
+    undetermined = f"; hardly determined: {', '.join(fit.undetermined)}" if fit.undetermined else ""
     return (
         f"median error of an op {fit.median_error:.0%}, of the total {fit.total_error:+.1%}, {fit.num_ops} "
-        f"ops{open_questions}"
+        f"ops{undetermined}"
     )

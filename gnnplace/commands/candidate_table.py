@@ -1,4 +1,4 @@
-"""Candidates beside one another, for people and for programs: the table of `compare`, which `train` ends with, too."""
+"""The table of candidates, a row each, that `compare` and `train` print, and the progress of planning on stderr."""
 
 from __future__ import annotations
 
@@ -20,69 +20,62 @@ from gnnplace.result import FEASIBLE, Score, StepResult, metrics
 
 Column = tuple[str, ...]
 MOST_WIDTH = 140
-SAID_S = 1.0  # of compiling, from which on it is said
-MOST_DEVICES = 5  # that are told apart in a cell
+SAID_S = 1.0  # the seconds of compiling from which on they are reported
+MOST_DEVICES = 5  # devices whose idle times fit into a cell; of more, only the least and the most
 
 
 def news(quiet: bool) -> Say:
-    """What tells the user, on stderr, of each planner's placement as it comes."""
+    """A function that prints each candidate to stderr: its step time or why it has none, and its planning time."""
     say = terminal.progress(quiet)
 
     def tell(candidate: Candidate) -> None:
-        step, planning = (
-            terminal.milliseconds(candidate.result.step_time_ns),
-            terminal.milliseconds(candidate.planning_ns),
-        )
-        say(f"{candidate.planner}: {candidate.result.infeasible or step}, planned in {planning}")
+        step = candidate.result.infeasible or terminal.milliseconds(candidate.result.step_time_ns)
+        say(f"{candidate.planner}: {step}, planned in {terminal.milliseconds(candidate.planning_ns)}")
 
     return tell
 
 
 def progress(quiet: bool) -> Progress:
-    """What tells the user, on stderr, of each better placement that `best` finds."""
+    """A function that prints each better placement that `best` finds to stderr."""
     say = terminal.progress(quiet)
 
     def tell(planner: str, score: Score) -> None:
-        say(
-            f"{planner}: "
-            f"{terminal.milliseconds(score.step_time_ns)}{'' if score.feasibility == FEASIBLE else ', infeasible'}"
-        )
+        infeasible = "" if score.feasibility == FEASIBLE else ", infeasible"
+        say(f"{planner}: {terminal.milliseconds(score.step_time_ns)}{infeasible}")
 
     return tell
 
 
 def say_compiling(quiet: bool) -> None:
-    """Tells the user, on stderr, when this process compiles: a first run after an installation does."""
+    """Prints to stderr when this process begins to compile kernels, as the first run after an installation does."""
     kept = f"compiling once, for a minute or more; the machine code is kept in {folder()}"
     line = "compiling, for a minute or more" if why_not() else kept
     watch_compiling(None if quiet else terminal.Wait("compiling", line))
 
 
 def say_compiled(quiet: bool) -> None:
-    """Tells the user, on stderr, how long this process compiled, and why the next one will again."""
+    """Prints to stderr how long this process compiled kernels and, where it can't keep them, why."""
     if compiling_s() > SAID_S:
         again = f"and its machine code is not kept: {why}" if (why := why_not()) else "once after an installation"
         terminal.progress(quiet)(f"compiling took {compiling_s():.0f} s, {again}; budgets don't count it")
 
 
 def proof(problem: Problem, candidate: Candidate) -> str:
-    """`, not proved` for the result of `exact` where neither its search
-    nor the lower bound says that nothing is faster.
-    """
+    """`, not proved` for a placement of `exact` that neither its search nor the lower bound proves optimal."""
     searched = candidate.planner.removeprefix(f"{BEST}: ").startswith("exact")
     return ", not proved" if searched and not candidate.proved(problem) else ""
 
 
 def print_table(problem: Problem, candidates: Sequence[Candidate], more: Sequence[Column] = ()) -> None:
-    """The candidates, the bound and what the columns mean, on stdout.
+    """Prints the candidates, the lower bound and a legend of the columns to stdout.
 
-    `more` are columns, each from its header to its last candidate.
+    `more` are further columns, each with its header first.
     """
     title = f"{problem.graph.name} ({problem.num_ops:,} ops) on {problem.cluster.name}"
     columns = [
         ("planner", *(f"{candidate.planner}{proof(problem, candidate)}" for candidate in candidates)),
-        (f"{_schedule(candidates)}\nms", *(_ms(candidate.result.step_time_ns) for candidate in candidates)),
-        ("fifo\nms", *(_ms(candidate.fifo(problem).step_time_ns) for candidate in candidates)),
+        (f"{_schedule(candidates)}\nms", *(terminal.ms(candidate.result.step_time_ns) for candidate in candidates)),
+        ("fifo\nms", *(terminal.ms(candidate.fifo(problem).step_time_ns) for candidate in candidates)),
         *_metrics(problem, candidates),
         *more,
     ]
@@ -90,13 +83,13 @@ def print_table(problem: Problem, candidates: Sequence[Candidate], more: Sequenc
     bounds = {f"lower bound ({bound_name(problem)})": lower_bound(problem)}
     if some_fused(candidates):
         bounds[f"of every fusion ({bound_name(problem, fusion=True)})"] = lower_bound(problem, fusion=True)
-    last = [(name, _ms(bound), *[""] * (len(columns) - 2)) for name, bound in bounds.items()]
+    last = [(name, terminal.ms(bound), *[""] * (len(columns) - 2)) for name, bound in bounds.items()]
     terminal.print_table(header, [*rows, *last], title, MOST_WIDTH)
     terminal.say(
-        "room: the most that a placement could still gain; balance: mean load of the accelerators by the largest load;"
+        "room: the most that a placement could still gain; balance: mean load of the accelerators / largest load;"
     )
     terminal.say(
-        f"channel: for how much of the step the busiest one is occupied; idle: {_idle_devices(problem)}, of the step"
+        f"channel: share of the step in which the busiest one is occupied; idle: share for {_idle_devices(problem)}"
     )
     print_reasons(
         "infeasible",
@@ -105,7 +98,7 @@ def print_table(problem: Problem, candidates: Sequence[Candidate], more: Sequenc
 
 
 def print_reasons(what: str, reasons: Mapping[str, str]) -> None:
-    """Whom something is said of and why, a line for each; nothing where it is said of nobody."""
+    """Prints `what:` and a line for each name with its reason; nothing without reasons."""
     if reasons:
         terminal.say("", f"{what}:")
     for name, why in reasons.items():
@@ -113,12 +106,12 @@ def print_reasons(what: str, reasons: Mapping[str, str]) -> None:
 
 
 def some_fused(candidates: Sequence[Candidate]) -> bool:
-    """Whether ops run fused in some of the placements."""
+    """Whether any candidate fuses ops."""
     return any(candidate.placement.fusion is not None for candidate in candidates)
 
 
 def _schedule(candidates: Sequence[Candidate]) -> str:
-    """The schedule of all candidates, or "own schedule" where they differ."""
+    """The schedule of all candidates, or "own schedule" if they differ."""
     schedules = {candidate.result.schedule for candidate in candidates}
     return schedules.pop() if len(schedules) == 1 else "own schedule"
 
@@ -148,10 +141,6 @@ def _idle(result: StepResult, idle_ns: Int64[np.ndarray, " devices"] | None) -> 
 def _idle_devices(problem: Problem) -> str:
     names = problem.cluster.device_names
     return "/".join(names) if len(names) <= MOST_DEVICES else "the least/the most idle device"
-
-
-def _ms(time_ns: int | None) -> str:
-    return terminal.NONE if time_ns is None else f"{time_ns / 1e6:,.3f}"
 
 
 def _percent(share: float | None) -> str:

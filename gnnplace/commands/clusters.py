@@ -1,4 +1,4 @@
-"""`gnnplace clusters list|show|new`: machines, and the hardware that they are written down from."""
+"""`gnnplace clusters list|show|new`: machines, and the known hardware that describes them."""
 
 from __future__ import annotations
 
@@ -15,42 +15,40 @@ if TYPE_CHECKING:
     from gnnplace.cluster import Cluster, Device
     from gnnplace.corpus.hardware import Connection, Part
 
-PURPOSE = "Machines: list the hardware that is known and the presets, show a machine, write one down as a cluster file."
+PURPOSE = "Machines: list the known hardware and the presets, show a machine, write one as a cluster file."
 DEVICES = ("device", "float32", "tf32", "bfloat16", "memory", "traffic", "slot", "direct link", "rates")
 LINKS = ("link", "joins", "GB/s", "latency", "rates")
 JOINS = {"host": "host and device", "peer": "devices", "network": "nodes"}
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The arguments of an action, which `action` names."""
+    """The parsed arguments of an action, whose name is `action`."""
     return parsed_action(
         "clusters", PURPOSE, {"list": _list_parser, "show": _show_parser, "new": _new_parser}, arguments
     )
 
 
 def _list_parser() -> Parser:
-    parser = Parser("clusters list", "The devices and links that a machine may be written down with, and the presets.")
-    parser.add_argument("--sources", action="store_true", help="the documents that the rates are from")
-    parser.add_argument("--json", action="store_true", help="one line of JSON, with everything that is known")
+    parser = Parser("clusters list", "The devices and links that describe a machine, and the presets.")
+    parser.add_argument("--sources", action="store_true", help="the documents that state the rates")
+    options.add_json_argument(parser, "one line of JSON, with everything that is known")
     return parser
 
 
 def _show_parser() -> Parser:
     parser = Parser("clusters show", "The devices of a machine and the links between them.")
     _add_cluster(parser)
-    parser.add_argument("--json", action="store_true", help="the cluster document as one line of JSON")
+    options.add_json_argument(parser, "the cluster document as one line of JSON")
     return parser
 
 
 def _new_parser() -> Parser:
-    parser = Parser(
-        "clusters new", "Writes a machine down as a cluster file, for you to change what is different in yours."
-    )
+    parser = Parser("clusters new", "Writes a machine as a cluster file, in which you change what differs in yours.")
     _add_cluster(parser)
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", type=options.output, required=True, help="the JSON file to write"
+    options.add_file_argument(
+        parser, "-o", "--output", metavar="FILE", explained="the JSON file to write", required=True
     )
-    parser.add_argument("--name", help="the name of the cluster; its own unless given")
+    parser.add_argument("--name", help="the name of the cluster; the machine's unless given")
     return parser
 
 
@@ -63,7 +61,7 @@ def _add_cluster(parser: Parser) -> None:
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Does what the action says."""
+    """Runs the action."""
     return {"list": _list, "show": _show, "new": _new}[chosen.action](chosen)
 
 

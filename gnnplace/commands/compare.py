@@ -1,6 +1,4 @@
-"""`gnnplace compare`: every planner on one problem, and the best of
-all, beside the bound that no placement can pass.
-"""
+"""`gnnplace compare`: every planner on one problem, and a search from the best placement, beside the lower bound."""
 
 from __future__ import annotations
 
@@ -29,11 +27,10 @@ PURPOSE = (
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The arguments, checked before the work."""
+    """The parsed and checked arguments."""
     parser = _parser()
     chosen = parser.parse_args(arguments)
-    if chosen.fusion is not None and chosen.granularity == "stage":
-        parser.error("--fusion: stages are made of ops that run by themselves")
+    options.check_fusion(chosen, parser)
     options.check_samples(chosen, parser)
     options.check_report(chosen.report)
     return chosen
@@ -46,29 +43,20 @@ def _parser() -> Parser:
     options.add_budget_arguments(parser)
     options.add_constraint_arguments(parser)
     options.add_fusion_argument(
-        parser, "every planner once more, for ops that are fused as frameworks do: rows that end in `, fused`"
+        parser, "every planner once more, with ops fused as frameworks fuse them: rows that end in `, fused`"
     )
-    explained = "trained policies, each of which places the problem by its weights alone (zero-shot)"
+    explained = "trained policies; each places the problem by its weights alone (zero-shot)"
     parser.add_argument("--checkpoint", metavar="PATH", nargs="+", action=Several, default=[], help=explained)
-    parser.add_argument(
-        "--samples",
-        metavar="N",
-        type=options.count,
-        help="with --checkpoint: the fastest of its greedy placement and N samples",
-    )
-    parser.add_argument(
-        "--csv",
-        metavar="FILE",
-        type=options.output,
-        help="the rows as a table for programs, times in ns and sizes in bytes",
-    )
+    options.add_samples_argument(parser)
+    explained = "the rows as a table for programs, times in ns and sizes in bytes"
+    options.add_file_argument(parser, "--csv", metavar="FILE", explained=explained)
     options.add_report_argument(parser)
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    options.add_json_argument(parser)
     return parser
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Runs every planner and shows the candidate of each."""
+    """Runs every planner and shows their candidates."""
     with importing():
         from gnnplace.commands import candidate_table
         from gnnplace.constraints import constrained
@@ -94,22 +82,19 @@ def main(chosen: argparse.Namespace) -> int:
 def _proposed(
     chosen: argparse.Namespace, under: Constrained, constraint: str
 ) -> tuple[list[Candidate], dict[str, int | None]]:
-    """What every planner proposes, and the step times of the same
-    planners without the constraint, where there is one.
-    """
+    """The candidates of all planners and, under a constraint, the step times of the same planners without it."""
     from gnnplace.commands import candidate_table
     from gnnplace.portfolio.candidates import expanded, ranked
     from gnnplace.portfolio.comparison import compared, priced
     from gnnplace.portfolio.portfolio import Options, budget
 
-    def every(problem: Problem, more: Mapping[str, Planner], stages: Stages | None = None) -> list[Candidate]:
-        spent = budget(problem, chosen.budget, chosen.evaluations)
-        return compared(problem, spent, replace(settings, stages=stages), more=more, say=say)
+    say, progress = candidate_table.news(chosen.quiet), candidate_table.progress(chosen.quiet)
+    settings = Options(seed=chosen.seed, schedule=chosen.schedule, progress=progress)
 
-    say, settings = (
-        candidate_table.news(chosen.quiet),
-        Options(seed=chosen.seed, schedule=chosen.schedule, progress=candidate_table.progress(chosen.quiet)),
-    )
+    def every(problem: Problem, more: Mapping[str, Planner], stages: Stages | None = None) -> list[Candidate]:
+        limit = budget(problem, chosen.budget, chosen.evaluations)
+        return compared(problem, limit, replace(settings, stages=stages), more=more, say=say)
+
     policies, free = _policies(chosen), list["Candidate"]()
     if constraint:
         terminal.progress(chosen.quiet)("without constraint:")
@@ -137,7 +122,7 @@ def _write(chosen: argparse.Namespace, problem: Problem, candidates: Sequence[Ca
 
 
 def _policies(chosen: argparse.Namespace) -> dict[str, Planner]:
-    """The policies of the checkpoints, as planners under their names; with their paths where several have one name."""
+    """The policies of the checkpoints as planners by name; policies with equal names have their paths in it."""
     if not chosen.checkpoint:
         return {}
     from gnnplace.training.run import zero_shot  # PyTorch takes seconds to import
@@ -201,12 +186,12 @@ def _print(
     candidate_table.print_table(problem, candidates, more)
     if str(constraint):
         terminal.say(
-            f"constraint: {constraint}; without: the same planner, bound by nothing; price: what the constraint "
-            "makes of that"
+            f"constraint: {constraint}; without: the same planner without the constraint; price: the ratio of both "
+            "step times"
         )
     if constraint.granularity == "stage":
         terminal.say(
-            "stages: of every planner but `stages` the nearest stages to what it proposes; best searches their cuts"
+            "stages: the nearest ones to the placement of each planner but `stages`; best searches over their cuts"
         )
     candidate_table.print_reasons("slower than the best single device", _slower(candidates))
     for name, how in planners.missing().items():
@@ -214,7 +199,7 @@ def _print(
 
 
 def _price(candidates: list[Candidate], prices: Mapping[str, int | None]) -> list[Column]:
-    """The step time without the constraint, and what the constraint makes of it; no columns where there is none."""
+    """The columns of the step time without the constraint and its ratio to that with it; none without a constraint."""
     if not prices:
         return []
     free = [prices.get(candidate.planner) for candidate in candidates]
@@ -223,6 +208,6 @@ def _price(candidates: list[Candidate], prices: Mapping[str, int | None]) -> lis
         for candidate, before in zip(candidates, free, strict=True)
     ]
     return [
-        ("without\nms", *(terminal.NONE if before is None else f"{before / 1e6:,.3f}" for before in free)),
+        ("without\nms", *map(terminal.ms, free)),
         ("price", *ratio),
     ]

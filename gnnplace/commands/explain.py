@@ -12,36 +12,35 @@ from gnnplace.report import terminal
 
 if TYPE_CHECKING:
     from gnnplace.problems import Problem
-    from gnnplace.report.chain_words import Stretch
     from gnnplace.report.explanation import Explanation, Move, PartExplanation
 
 PURPOSE = """The critical chain of a placed step, what a faster device or link would bring, and which modules would be \
 better elsewhere.
 
-With PART it says why that stands where it does: its time, what it waited for, and the step with it on each other \
-device.
+With PART it explains where that module or op stands: its time, what it waited for, and the step with it on each \
+other device.
 """
 MOST_MOVES = 10
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The arguments; PART may stand after options."""
+    """The parsed arguments; PART may stand after options."""
     parser = Parser("explain", PURPOSE)
     options.add_problem_arguments(parser)
     parser.add_argument(
-        "part", metavar="PART", nargs="?", help="a module such as h.0.attn, all that begin so (h.0), or an op"
+        "part", metavar="PART", nargs="?", help="a module such as h.0.attn, all modules below a name (h.0), or an op"
     )
-    parser.add_argument("--placement", metavar="PLACEMENT", required=True, help="a placement: a JSON file")
+    options.add_placement_argument(parser)
     options.add_report_argument(parser)
-    parser.add_argument("--json", action="store_true", help="one line of JSON; everything, nothing shortened")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    options.add_json_argument(parser, "one line of JSON; everything, nothing shortened")
+    options.add_quiet_argument(parser)
     chosen = parser.parse_intermixed_args(arguments)
     options.check_report(chosen.report)
     return chosen
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Explains the step, or the part of it that is named."""
+    """Explains the step, or the part that PART names."""
     with importing():
         from gnnplace.bounds.bounds import bound_name, lower_bound
         from gnnplace.formats.placements import read_about, read_placement
@@ -71,7 +70,7 @@ def main(chosen: argparse.Namespace) -> int:
 
 
 def _document(explanation: Explanation | PartExplanation) -> dict[str, object]:
-    """The fields by name, rows of named values as objects."""
+    """The fields as a JSON object; their rows are objects, too."""
     from dataclasses import asdict
 
     rows = ("chain", "changes", "moves")
@@ -81,63 +80,38 @@ def _document(explanation: Explanation | PartExplanation) -> dict[str, object]:
 
 
 def _print(explanation: Explanation) -> None:
-    from gnnplace.report.explanation import FASTER
+    from gnnplace.report import explanation as rows_of
 
     terminal.say("The critical chain: what the end of the step waited for, back to its start")
-    terminal.print_table(
-        ("ms", "of the step", "where", "what", "ops", "why it began then"),
-        [_row(part, explanation) for part in explanation.chain],
-    )
-    places = [(place, _ms(time_ns), _share(time_ns, explanation)) for place, time_ns in explanation.places_ns.items()]
+    terminal.print_table(rows_of.CHAIN_HEADER, rows_of.chain_rows(explanation))
     terminal.say("", "The chain by place")
-    terminal.print_table(("where", "ms", "of the step"), places)
-    changes = [(each.what, *_against(each.step_time_ns, explanation.step_time_ns)) for each in explanation.changes]
+    terminal.print_table(rows_of.PLACES_HEADER, rows_of.places_rows(explanation))
     terminal.say("", "What to change first, with the same placement")
-    terminal.print_table((f"{FASTER} times as fast", "step ms", "change"), changes)
+    terminal.print_table((f"{rows_of.FASTER} times as fast", "step ms", "change"), rows_of.changes_rows(explanation))
+    title = "Modules that would be better elsewhere, each by itself"
     if explanation.moves:
-        _print_moves(
-            explanation.moves[:MOST_MOVES],
-            explanation.step_time_ns,
-            "Modules that would be better elsewhere, each by itself",
-        )
+        _print_moves(explanation.moves[:MOST_MOVES], explanation.step_time_ns, title)
     else:
         terminal.say("", "No module by itself would be better elsewhere.")
 
 
 def _print_part(problem: Problem, part: PartExplanation) -> None:
     rows = [
-        ("stands on", ", ".join(f"{device} ({_ms(time_ns)} ms of work)" for device, time_ns in part.work_ns.items())),
+        (
+            "stands on",
+            ", ".join(f"{device} ({terminal.ms(time_ns)} ms of work)" for device, time_ns in part.work_ns.items()),
+        ),
         ("variables", terminal.mebibytes(part.variable_bytes)),
-        ("on the critical chain", f"{_ms(part.chain_ns)} ms of {_ms(part.step_time_ns)}"),
-        ("begins", f"{_ms(part.start_ns)} ms: {part.waits[0]}"),
+        ("on the critical chain", f"{terminal.ms(part.chain_ns)} ms of {terminal.ms(part.step_time_ns)}"),
+        ("begins", f"{terminal.ms(part.start_ns)} ms: {part.waits[0]}"),
         *(("and that" if number else "because", why) for number, why in enumerate(part.waits[1:])),
     ]
     terminal.print_table((f"{part.name} of {problem.graph.name}", ""), rows)
     _print_moves(part.moves, part.step_time_ns, "Elsewhere")
 
 
-def _print_moves(moves: Sequence[Move], now_ns: int, title: str) -> None:
-    rows = [
-        (each.module, each.device, *_against(each.step_time_ns, now_ns), each.infeasible or "yes") for each in moves
-    ]
+def _print_moves(moves: Sequence[Move], before_ns: int, title: str) -> None:
+    from gnnplace.report.explanation import MOVES_HEADER, moves_rows
+
     terminal.say("", title)
-    terminal.print_table(("module", "on", "step ms", "change", "feasible"), rows)
-
-
-def _row(part: Stretch, explanation: Explanation) -> tuple[str, ...]:
-    times = f"{_ms(part.start_ns)} - {_ms(part.end_ns)}"
-    return times, _share(part.end_ns - part.start_ns, explanation), part.where, part.what, str(part.nodes), part.why
-
-
-def _ms(time_ns: int) -> str:
-    return f"{time_ns / 1e6:,.3f}"
-
-
-def _share(time_ns: int, explanation: Explanation) -> str:
-    return terminal.percent(time_ns / explanation.step_time_ns)
-
-
-def _against(time_ns: int | None, now_ns: int) -> tuple[str, str]:
-    return (
-        (terminal.NONE, terminal.NONE) if time_ns is None else (_ms(time_ns), f"{100 * (time_ns / now_ns - 1):+.1f} %")
-    )
+    terminal.print_table(MOVES_HEADER, moves_rows(moves, before_ns))

@@ -1,4 +1,4 @@
-"""`gnnplace export`: a placement as other programs read it."""
+"""`gnnplace export`: a placement in the format of another program."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gnnplace.report import terminal
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The arguments, with a path that can be written."""
+    """The parsed arguments; the output path can be written."""
     parser = Parser(
         "export",
         "Writes a placement as another program reads it. What a target can't say is one line, and nothing is written.",
     )
     options.add_problem_arguments(parser)
-    parser.add_argument("--placement", metavar="PLACEMENT", required=True, help="a placement: a JSON file")
+    options.add_placement_argument(parser)
     explained = "; ".join(f"{name}: {target.purpose}" for name, target in TARGETS.items())
     parser.add_argument("--to", choices=tuple(TARGETS), required=True, help=explained)
     parser.add_argument(
@@ -32,31 +32,31 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         required=True,
         help="the file or the new folder to write",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    options.add_quiet_argument(parser)
     chosen = parser.parse_args(arguments)
     writes_folder = TARGETS[chosen.to].folder
-    if (there := Path(chosen.output)).is_dir() and not (writes_folder and not any(there.iterdir())):
-        parser.error(
-            f"-o/--output: {chosen.output}: is a folder; name a {'new one' if writes_folder else 'file'} to write"
-        )
+    path = Path(chosen.output)
+    if path.is_dir() and not (writes_folder and not any(path.iterdir())):
+        wanted = "new one" if writes_folder else "file"
+        parser.error(f"-o/--output: {path}: is a folder; name a {wanted} to write")
     return chosen
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Writes the placement for the target."""
+    """Writes the placement in the target's format."""
     with importing():
         from gnnplace.exports.model import Model
         from gnnplace.exports.targets import export
         from gnnplace.formats.placements import read_placement
         from gnnplace.sources import graphs as sources
-    told, model = terminal.progress(chosen.quiet), Model(chosen.graph, dict(chosen.dim), tuple(chosen.fetch))
+    say, model = terminal.progress(chosen.quiet), Model(chosen.graph, dict(chosen.dim), tuple(chosen.fetch))
     cluster = sources.cluster(chosen.cluster)
     with sources.opened(chosen.graph, options.reading(chosen)) as (graph, trial):
-        problem = sources.costed(graph, cluster, chosen.costs, told)
+        problem = sources.costed(graph, cluster, chosen.costs, say)
         placement = read_placement(chosen.placement, problem.graph, cluster)
         try:
             export(problem, placement, chosen.to, chosen.output, model, terminal.warn, trial)
         except UnsayableError as refused:
             raise UsageError(f"--to {refused}") from refused
-    told(f"written to {chosen.output}")
+    say(f"written to {chosen.output}")
     return DONE

@@ -5,29 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
-import numpy as np
-from jaxtyping import Int64
-
-from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.choices import FAMILIES
 from gnnplace.commands import options
 from gnnplace.commands.usage import DONE, Parser, importing, parsed_action
 from gnnplace.corpus.splits import Split
-from gnnplace.graph import NONE, Categorical, ComputationGraph
-from gnnplace.problems import Problem
 from gnnplace.report import terminal
-from gnnplace.schedules.paths import longest_paths
 from gnnplace.version import VERSION
 
-if TYPE_CHECKING:
-    from gnnplace.problems import Problem
-
-
 PURPOSE = (
-    "The corpus: list its graphs, show what one holds, import one from a file, make one whose ops cost what "
-    "its ops cost."
+    "The corpus: list its graphs, show one, import one from a file, make a synthetic one whose ops have the costs of "
+    "ops of the corpus."
 )
 BUILDER = "gnnplace graphs import"
 LISTED = ("name", "family", "lineage", "split", "mode", "source", "ops", "edges", "licence", "sha256")
@@ -35,36 +24,37 @@ MOST_KINDS = 15
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The arguments of an action, which `action` names."""
+    """The parsed arguments of an action, whose name is `action`."""
     parsers = {"list": _list_parser, "show": _show_parser, "import": _import_parser, "synthetic": _synthetic_parser}
     return parsed_action("graphs", PURPOSE, parsers, arguments)
 
 
 def _list_parser() -> Parser:
     parser = Parser("graphs list", "The graphs of the corpus.")
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    options.add_json_argument(parser)
     return parser
 
 
 def _show_parser() -> Parser:
-    parser = Parser("graphs show", "What a graph holds, and the most that placing it on a cluster can gain.")
-    options.add_problem_arguments(parser, preset="k40-2")
-    parser.add_argument(
-        "--picture",
-        metavar="FILE",
-        type=options.output,
-        help="draw what could run at once, and when each layer could: .png, .svg or .pdf",
+    parser = Parser(
+        "graphs show",
+        "The size, work and kinds of ops of a graph, and the most that its placement on a cluster can gain.",
     )
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    options.add_problem_arguments(parser, preset="k40-2")
+    explained = "draw how many ops could run at once, and when each layer could run: .png, .svg or .pdf"
+    options.add_file_argument(parser, "--picture", metavar="FILE", explained=explained)
+    options.add_json_argument(parser)
+    options.add_quiet_argument(parser)
     return parser
 
 
 def _import_parser() -> Parser:
-    parser = Parser("graphs import", "Adds a graph of a file to the corpus.")
+    parser = Parser("graphs import", "Adds the graph of a file to the corpus.")
     parser.add_argument("file", metavar="FILE", help="the file")
     options.add_reading_arguments(parser, mode=None)
-    parser.add_argument("--name", help="the name in the corpus; where absent its own, or the file's without its ending")
+    parser.add_argument(
+        "--name", help="the name in the corpus; the graph's unless given, or the file's without its ending"
+    )
     for option in ("family", "lineage", "source", "licence"):
         parser.add_argument(f"--{option}", required=True)
     parser.add_argument("--split", choices=get_args(Split), required=True)
@@ -79,19 +69,22 @@ def _synthetic_parser() -> Parser:
     parser.add_argument("--ops", type=options.count, required=True, metavar="N", help="how many ops")
     parser.add_argument("--seed", type=options.seed, default=0, help="another seed, another graph")
     parser.add_argument(
-        "--width", type=int, help="ops side by side, or chains of a fork; the family's own where absent"
+        "--width", type=int, help="ops side by side, or chains of a fork; the family's default unless given"
     )
-    parser.add_argument("--density", type=float, help="edges an op in the mean")
+    parser.add_argument("--density", type=float, help="mean number of edges per op")
     parser.add_argument("--blocks", type=int, help="how often a pattern is repeated")
     parser.add_argument(
-        "--donors", nargs="+", metavar="GRAPH", help="whose ops lend their costs; the training split where absent"
+        "--donors",
+        nargs="+",
+        metavar="GRAPH",
+        help="graphs whose ops lend their costs; the training split unless given",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", type=options.output, required=True, help="the JSON file")
+    options.add_file_argument(parser, "-o", "--output", metavar="FILE", explained="the JSON file", required=True)
     return parser
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Does what the action says."""
+    """Runs the action."""
     return {"list": _list, "show": _show, "import": _import, "synthetic": _synthetic}[chosen.action](chosen)
 
 
@@ -109,23 +102,18 @@ def _list(chosen: argparse.Namespace) -> int:
 
 def _show(chosen: argparse.Namespace) -> int:
     with importing():
-        from gnnplace.commands.graphs import summary
+        from gnnplace.report.graph_summary import fastest_ns, summary
     problem = options.problem(chosen)
     if chosen.picture is not None:
-        _draw(chosen.picture, problem)
+        from gnnplace.report.graph_picture import write_graph_picture  # matplotlib takes a second to import
+
+        write_graph_picture(chosen.picture, problem.graph, fastest_ns(problem))
     facts = summary(problem)
     if chosen.json:
         terminal.print_json(facts)
     else:
         _print(facts)
     return DONE
-
-
-def _draw(path: str, problem: Problem) -> None:
-    from gnnplace.commands.graphs import fastest_ns
-    from gnnplace.report.graph_picture import write_graph_picture  # matplotlib takes a second to import
-
-    write_graph_picture(path, problem.graph, fastest_ns(problem))
 
 
 def _print(facts: dict[str, Any]) -> None:
@@ -177,7 +165,7 @@ def _import(chosen: argparse.Namespace) -> int:
 
 
 def _synthetic(chosen: argparse.Namespace) -> int:
-    """Writes a synthetic graph, the same for the same arguments."""
+    """Writes a synthetic graph; equal arguments give equal graphs."""
     with importing():
         from gnnplace.corpus import manifest
         from gnnplace.corpus.synthetic import synthetic
@@ -192,63 +180,3 @@ def _synthetic(chosen: argparse.Namespace) -> int:
     atomic.write_text(chosen.output, json.dumps(graph_document(graph)) + "\n")
     terminal.say(f"{graph.name}: {graph.num_ops} ops, {graph.num_edges} edges, sha256 {graph.sha256}")
     return DONE
-
-
-def summary(problem: Problem) -> dict[str, Any]:
-    """Counts, memory, work and critical path (each op on its fastest allowed device, transfers free), bound, shares by
-    kind and phase.
-
-    `parallelism` is work / critical path: however many devices there are, no placement is faster than one fastest
-    device by more.
-    """
-    graph, fastest = problem.graph, fastest_ns(problem)
-    work, critical_path = int(fastest.sum()), longest_paths(graph, fastest).critical_path_ns
-    roots = graph.output_alias == NONE
-    return {
-        "name": graph.name,
-        "sha256": graph.sha256,
-        "cluster": problem.cluster.name,
-        "ops": graph.num_ops,
-        "edges": graph.num_edges,
-        "control_edges": int((graph.edge_data == NONE).sum()),
-        "ops_without_kernel": int((~graph.kernel).sum()),
-        "flops": int(graph.flops.sum()),
-        "persistent_bytes": int(graph.persistent_bytes.sum()),
-        "output_bytes": int(graph.output_bytes[roots].sum()),
-        "largest_workspace_bytes": int(graph.workspace_bytes.max()),
-        "work_ns": work,
-        "critical_path_ns": critical_path,
-        "parallelism": round(work / critical_path, 3),
-        "bound_ns": lower_bound(problem),
-        "bound": bound_name(problem),
-        "kinds": shares(graph, graph.kind, fastest),
-        "phases": shares(graph, graph.phase, fastest),
-    }
-
-
-def fastest_ns(problem: Problem) -> Int64[np.ndarray, " ops"]:
-    """What each op lasts on its fastest allowed device; where none is allowed, on the fastest of all."""
-    fastest = np.where(problem.allowed, problem.time_ns, np.iinfo(np.int64).max).min(axis=1)
-    return np.where(problem.allowed.any(axis=1), fastest, problem.time_ns.min(axis=1))
-
-
-def shares(graph: ComputationGraph, column: Categorical, time_ns: np.ndarray) -> list[dict[str, Any]]:
-    """Ops, flops, work and persistent bytes for each value of a column,
-    most work first; `null` is for ops without a value.
-    """
-    rows = column.index + 1  # none comes first
-    totals = {
-        "ops": np.ones(graph.num_ops, dtype=np.int64),
-        "flops": graph.flops,
-        "work_ns": time_ns,
-        "persistent_bytes": graph.persistent_bytes,
-    }
-    sums = {name: np.zeros(len(column.values) + 1, dtype=np.int64) for name in totals}
-    for name, values in totals.items():
-        np.add.at(sums[name], rows, values)
-    entries = [
-        {"value": value} | {name: int(total[row]) for name, total in sums.items()}
-        for row, value in enumerate((None, *column.values))
-        if sums["ops"][row]
-    ]
-    return sorted(entries, key=lambda share: -share["work_ns"])

@@ -1,6 +1,4 @@
-"""`gnnplace measure`: runs a placed training step on this machine's
-devices, proves that it computes the same, and times it.
-"""
+"""`gnnplace measure`: runs a placed training step on this machine's devices, checks its results, and times it."""
 
 from __future__ import annotations
 
@@ -40,9 +38,13 @@ NO_REFERENCE = "nothing"
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The arguments, checked before anything is loaded."""
+    """The parsed and checked arguments."""
     parser = _parser()
-    return _completed(parser.parse_args(arguments), parser)
+    chosen = parser.parse_args(arguments)
+    for option in ("evaluations", "ledger"):
+        if getattr(chosen, option) is not None and not chosen.search:
+            parser.error(f"--{option}: without --search nothing is searched")
+    return chosen
 
 
 def _parser() -> Parser:
@@ -51,59 +53,44 @@ def _parser() -> Parser:
     parser.add_argument(
         "--costs", metavar="FILE", help="measured costs of the step, from `gnnplace profile`, instead of a roofline"
     )
-    way = parser.add_mutually_exclusive_group(required=True)
-    way.add_argument("--placement", metavar="PLACEMENT", help="a placement: a JSON file")
-    way.add_argument("--planner", metavar="NAME", help="plan it now, with a planner that `gnnplace compare` lists")
-    parser.add_argument(
-        "--search",
-        choices=get_args(SearchName),
-        help="improve it by --evaluations real steps, guided by what comes with the package, or not",
-    )
-    parser.add_argument(
-        "--evaluations",
-        metavar="N",
-        type=options.positive,
-        help=f"placements that --search measures; {EVALUATIONS} unless given",
-    )
-    parser.add_argument(
-        "--ledger",
-        metavar="FILE",
-        type=options.output,
-        help="keeps what --search measures: the same command goes on from there",
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="PLACEMENT",
-        type=options.output,
-        help="the JSON file to write the measured placement to",
+    placed = parser.add_mutually_exclusive_group(required=True)
+    placed.add_argument("--placement", metavar="PLACEMENT", help="a placement: a JSON file")
+    placed.add_argument("--planner", metavar="NAME", help="plan it now, with a planner that `gnnplace compare` lists")
+    _add_search_arguments(parser)
+    options.add_file_argument(
+        parser, "-o", "--output", metavar="PLACEMENT", explained="the JSON file to write the measured placement to"
     )
     parser.add_argument(
         "--against",
         metavar="PLACEMENT",
-        help="the reference, a JSON file; the first device alone unless given; 'nothing': none",
+        help=f"the reference, a JSON file; the first device alone unless given; {NO_REFERENCE!r}: none",
     )
-    parser.add_argument("--schedule", choices=SCHEDULES, help="another schedule than the placement's own")
+    parser.add_argument("--schedule", choices=SCHEDULES, help="another schedule than the placement's")
     parser.add_argument(
         "--protocol",
         choices=get_args(ProtocolName),
         default="steady",
         help="steady unless given; paper: ten steps, the last five",
     )
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    options.add_json_argument(parser)
     return parser
 
 
-def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace:
-    """The arguments, checked before anything is loaded."""
-    for option in ("evaluations", "ledger"):
-        if getattr(chosen, option) is not None and not chosen.search:
-            parser.error(f"--{option}: without --search nothing is searched")
-    return chosen
+def _add_search_arguments(parser: Parser) -> None:
+    """Adds --search, --evaluations and --ledger."""
+    parser.add_argument(
+        "--search",
+        choices=get_args(SearchName),
+        help="improve it by --evaluations real steps; learned: guided by the policy that comes with the package",
+    )
+    explained = f"placements that --search measures; {EVALUATIONS} unless given"
+    parser.add_argument("--evaluations", metavar="N", type=options.positive, help=explained)
+    explained = "keeps the steps that --search measures: the same command goes on from there"
+    options.add_file_argument(parser, "--ledger", metavar="FILE", explained=explained)
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Measures the step, after a search where one is asked for."""
+    """Searches, if --search is given, then measures the step."""
     with importing():
         from gnnplace.bounds.bounds import bound_name, lower_bound
         from gnnplace.execution.evaluator import LastingHost
@@ -122,7 +109,7 @@ def main(chosen: argparse.Namespace) -> int:
         problem = sources.costed(hosts().graph, cluster, chosen.costs, say)
         placement = _placement(chosen, problem, cluster)
         if chosen.search:
-            placement = _improved(chosen, problem, placement, hosts)
+            placement = _improved_by_measuring(chosen, problem, placement, hosts)
         step = measured_step(
             hosts(), problem, known(placement), _reference(chosen, cluster), PROTOCOLS[chosen.protocol], chosen.limit
         )
@@ -140,21 +127,23 @@ def main(chosen: argparse.Namespace) -> int:
 
 
 def _placement(chosen: argparse.Namespace, problem: Problem, cluster: Cluster) -> Placement:
-    """The placement that is measured, or where the search starts."""
+    """The placement to measure, from which a search starts."""
     from gnnplace.formats.placements import read_placement
     from gnnplace.placement import scheduled
     from gnnplace.portfolio import planners
     from gnnplace.simulator.simulator import simulate
 
     if chosen.placement:
-        placed = read_placement(chosen.placement, problem.graph, cluster)
+        placement = read_placement(chosen.placement, problem.graph, cluster)
     else:
-        placed = planners.planner_named(chosen.planner, problem, simulate, chosen.seed)(problem)
-    return scheduled(placed, chosen.schedule or placed.schedule)
+        placement = planners.planner_named(chosen.planner, problem, simulate, chosen.seed)(problem)
+    return scheduled(placement, chosen.schedule or placement.schedule)
 
 
-def _improved(chosen: argparse.Namespace, problem: Problem, start: Placement, hosts: LastingHost) -> Placement:
-    """What the search makes of a placement; each evaluation is a measured step, which is kept."""
+def _improved_by_measuring(
+    chosen: argparse.Namespace, problem: Problem, start: Placement, hosts: LastingHost
+) -> Placement:
+    """The placement that a search from `start` finds. Every evaluation is a measured step, kept in the ledger."""
     from gnnplace.baselines.searching.budget import Budget
     from gnnplace.execution.evaluator import MeasuredEvaluator
     from gnnplace.execution.ledger import Ledger
@@ -163,15 +152,12 @@ def _improved(chosen: argparse.Namespace, problem: Problem, start: Placement, ho
     from gnnplace.portfolio import portfolio
     from gnnplace.simulator.simulator import simulate
 
-    budget = Budget(evaluations=chosen.evaluations or EVALUATIONS)
+    machine = hardware(any(device.kind == "gpu" for device in problem.cluster.devices))
     with temporary_folder() as folder:
-        ledger, gpus = (
-            Ledger(Path(chosen.ledger or f"{folder}/ledger")),
-            any(device.kind == "gpu" for device in problem.cluster.devices),
-        )
-        evaluate = MeasuredEvaluator(
-            {problem.graph.sha256: hosts}, simulate, ledger, PAPER, chosen.limit, hardware(gpus)
-        )
+        ledger = Ledger(Path(chosen.ledger or f"{folder}/ledger"))
+        hosts_of = {problem.graph.sha256: hosts}
+        evaluate = MeasuredEvaluator(hosts_of, simulate, ledger, PAPER, chosen.limit, machine)
+        budget = Budget(evaluations=chosen.evaluations or EVALUATIONS)
         return portfolio.improved_by(chosen.search, problem, evaluate, chosen.seed, budget, start)
 
 
@@ -195,13 +181,13 @@ def _provenance(chosen: argparse.Namespace, wall_ns: int) -> Provenance:
 
 
 def _first_rank() -> bool:
-    """Whether this process says what was found: of several under `torchrun`, which agree, the first."""
+    """Whether this process prints the result. Under `torchrun` all ranks find the same, and the first one prints."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def _report_failure(chosen: argparse.Namespace, failed: MeasurementError) -> int:
     if not _first_rank():
-        terminal.warn(f"gnnplace measure: {failed}")  # it may be this rank's alone
+        terminal.warn(f"gnnplace measure: {failed}")  # perhaps no other rank failed so
     elif chosen.json:
         terminal.print_json({"workload": chosen.workload, "outcome": failed.outcome, "reason": failed.reason})
     else:
@@ -253,14 +239,13 @@ def _print(chosen: argparse.Namespace, step: MeasuredStep, simulated: Predicted)
     rows.append(
         ("losses and variables", f"{equal}: {same.variables} variables, {same.steps} steps, against {same.reference}")
     )
-    assert simulated.peak_memory_bytes is not None and simulated.idle_ns is not None  # what was run has its links
+    # a placement that ran lacks no link, so it has these
+    assert simulated.peak_memory_bytes is not None and simulated.idle_ns is not None
     for device, what, peak in zip(
         problem.cluster.device_names, measurement.devices, measurement.peak_memory_bytes, strict=True
     ):
-        memory, idle = (
-            terminal.mebibytes(simulated.peak_memory_bytes[device]),
-            terminal.milliseconds(simulated.idle_ns[device]),
-        )
+        memory = terminal.mebibytes(simulated.peak_memory_bytes[device])
+        idle = terminal.milliseconds(simulated.idle_ns[device])
         rows.append((device, f"{what}: peak {terminal.mebibytes(peak)}, simulated {memory}, idle {idle}"))
     rows.append(
         (

@@ -1,4 +1,4 @@
-"""Arguments that several commands share: how they are parsed, how their values are checked, and what they stand for."""
+"""Arguments that several commands share: their parsing, the checks of their values, and the objects they stand for."""
 
 from __future__ import annotations
 
@@ -27,13 +27,11 @@ CLUSTER = (
 
 
 def add_problem_arguments(parser: argparse.ArgumentParser, preset: str | None = None) -> None:
-    """GRAPH and how it is read, --cluster, which is required unless there is a `preset` to fall to, and --costs."""
+    """Adds GRAPH with the arguments of its reading, --cluster (required unless there is a `preset`), and --costs."""
     explained = (
         "a graph: FILE.py:FUNCTION or package.module:FUNCTION that returns a step, a network with its inputs or a "
-        "graph; an ONNX file "
-        "(ends in .onnx), an OpenVINO model (.xml), a TensorFlow GraphDef (.pb, or .pbtxt as text), a JSON file "
-        "(ends in .json or has a "
-        "'/'); or a name of the corpus"
+        "graph; an ONNX file (ends in .onnx), an OpenVINO model (.xml), a TensorFlow GraphDef (.pb, or .pbtxt as "
+        "text), a JSON file (ends in .json or has a '/'); or a name of the corpus"
     )
     parser.add_argument("graph", metavar="GRAPH", help=explained)
     add_reading_arguments(parser)
@@ -47,28 +45,26 @@ def add_problem_arguments(parser: argparse.ArgumentParser, preset: str | None = 
 
 
 def add_reading_arguments(parser: argparse.ArgumentParser, mode: Mode | None = "training") -> None:
-    """--dim, --fetch, --format and --mode (required where there is no
-    `mode` to fall to), for graphs in files of other programs.
-    """
+    """Adds --dim, --fetch, --format and --mode, for files of other programs; --mode is required without a default."""
     add_dim_argument(parser)
     explained = (
         "what the step of a GraphDef computes: a tensor (loss:0) or an op (train); repeatable; all results unless given"
     )
     parser.add_argument("--fetch", metavar="NAME", action="append", default=[], help=explained)
     explained = (
-        "gnnplace (unless given): what its ending says; msr-fiddle: JSON of dnn-partitioning; pipedream: "
+        "gnnplace (unless given): as the file's ending says; msr-fiddle: JSON of dnn-partitioning; pipedream: "
         "the text of a profile"
     )
     parser.add_argument("--format", choices=get_args(Format), default="gnnplace", help=explained)
     explained = (
-        "what is taken of a profile of "
-        f"PipeDream{f'; {mode} unless given' if mode else ', and what the corpus says of the graph'}"
+        "the part of a PipeDream profile that is read"
+        f"{f'; {mode} unless given' if mode else ', and the mode of the graph in the corpus'}"
     )
     parser.add_argument("--mode", choices=get_args(Mode), required=mode is None, default=mode, help=explained)
 
 
 def add_dim_argument(parser: argparse.ArgumentParser, several: str = "") -> None:
-    """--dim, for graphs that may be such files; `several` says what it means where there are more than one."""
+    """Adds --dim, the sizes of open dimensions; `several` explains its form for several graphs."""
     explained = f"size of a symbolic (batch=8) or unknown ('x[0]=8') input dimension; repeatable{several}"
     parser.add_argument("--dim", metavar="NAME=SIZE", type=_dim, action="append", default=[], help=explained)
 
@@ -76,16 +72,16 @@ def add_dim_argument(parser: argparse.ArgumentParser, several: str = "") -> None
 def add_planning_arguments(
     parser: argparse.ArgumentParser, schedule: Schedule | None = "critical-path", unnamed: str = ""
 ) -> None:
-    """--schedule, `schedule` where none is named (`unnamed` says more of that), --seed and -q."""
+    """Adds --schedule, --seed and -q. `schedule` is the default, which `unnamed` describes in words."""
     unless = f"{unnamed or schedule} unless named"
     explained = f"{unless}; given: planners that propose an order are asked for one, the others plan for critical-path"
     parser.add_argument("--schedule", choices=SCHEDULES, default=schedule, help=explained)
     parser.add_argument("--seed", type=seed, default=0, help="0 unless given")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
+    add_quiet_argument(parser)
 
 
 def add_budget_arguments(parser: Parser) -> None:
-    """--budget or --evaluations."""
+    """Adds --budget and --evaluations, of which one may be given."""
     budget = parser.add_mutually_exclusive_group()
     budget.add_argument(
         "--budget", metavar="SECONDS", type=_duration, help=f"of {BEST}; e.g. 10s. The result depends on the machine"
@@ -94,20 +90,20 @@ def add_budget_arguments(parser: Parser) -> None:
 
 
 def add_fusion_argument(parser: argparse.ArgumentParser, explained: str) -> None:
-    """--fusion."""
+    """Adds --fusion."""
     parser.add_argument("--fusion", choices=("default",), help=explained)
 
 
 def add_constraint_arguments(parser: argparse.ArgumentParser) -> None:
-    """--granularity, --keep-whole, --devices, --accelerators-only and --max-cuts."""
+    """Adds the arguments of a `Constraint`."""
     explained = (
-        "what has one device: each op (unless given), each module with variables of its own, or a run of "
-        "modules (stages of a pipeline)"
+        "what is placed as a whole: each op (unless given), each module that has variables, or a run of modules "
+        "(stages of a pipeline)"
     )
     parser.add_argument("--granularity", choices=GRANULARITIES, default="op", help=explained)
     explained = (
-        "modules, or what modules are in, that stay whole, such as h.0.attn; h.*: each h.0, h.1, ...; a+b: "
-        "both on one device"
+        "modules, or parents of modules, that stay on one device each, such as h.0.attn; h.*: each h.0, h.1, ...; "
+        "a+b: both on one device"
     )
     parser.add_argument("--keep-whole", metavar="NAME", nargs="+", action=Several, default=[], help=explained)
     parser.add_argument(
@@ -120,33 +116,61 @@ def add_constraint_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_report_argument(parser: argparse.ArgumentParser) -> None:
-    """--report."""
+    """Adds --report."""
     explained = (
         "write a page about the step, one HTML file: timeline, memory, devices by module, critical chain (needs plotly)"
     )
-    parser.add_argument("--report", metavar="FILE.html", type=output, help=explained)
+    add_file_argument(parser, "--report", metavar="FILE.html", explained=explained)
 
 
 def add_workload_arguments(parser: Parser) -> None:
-    """WORKLOAD, --cluster, --limit, --seed and -q."""
+    """Adds WORKLOAD, --cluster, --limit, --seed and -q."""
     explained = "FILE.py:FUNCTION or package.module:FUNCTION that returns a step, or a name of the corpus"
     parser.add_argument("workload", metavar="WORKLOAD", help=explained)
     parser.add_argument(
         "--cluster", metavar="CLUSTER", required=True, help="this machine: a JSON file, or a preset such as cpu-2"
     )
-    parser.add_argument(
-        "--limit",
-        metavar="SECONDS",
-        type=seconds,
-        default=600.0,
-        help="to load, and again to measure; 600 unless given",
-    )
+    add_run_arguments(parser, "to load, and again to measure")
+
+
+def add_run_arguments(parser: Parser, limited: str) -> None:
+    """Adds --limit, the seconds that what `limited` names may take, --seed and -q."""
+    explained = f"{limited}; 600 unless given"
+    parser.add_argument("--limit", metavar="SECONDS", type=seconds, default=600.0, help=explained)
     parser.add_argument("--seed", type=seed, default=0, help="of initial values and inputs; 0 unless given")
+    add_quiet_argument(parser)
+
+
+def add_placement_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds --placement."""
+    parser.add_argument("--placement", metavar="PLACEMENT", required=True, help="a placement: a JSON file")
+
+
+def add_samples_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds --samples, which `check_samples` checks."""
+    explained = "with --checkpoint: the fastest of its greedy placement and N samples"
+    parser.add_argument("--samples", metavar="N", type=count, help=explained)
+
+
+def add_file_argument(
+    parser: argparse.ArgumentParser, *names: str, metavar: str, explained: str, required: bool = False
+) -> None:
+    """Adds an option that names a file to write."""
+    parser.add_argument(*names, metavar=metavar, type=output, required=required, help=explained)
+
+
+def add_json_argument(parser: argparse.ArgumentParser, explained: str = "one line of JSON") -> None:
+    """Adds --json."""
+    parser.add_argument("--json", action="store_true", help=explained)
+
+
+def add_quiet_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds -q."""
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
 
 
 def check_report(path: str | None) -> None:
-    """Raises ValueError where there can be no report at `path`: said before the work."""
+    """Raises ValueError where no report can be written to `path`. Commands check it before they plan."""
     if path is not None:
         from gnnplace.report import page
 
@@ -154,14 +178,20 @@ def check_report(path: str | None) -> None:
 
 
 def check_samples(chosen: argparse.Namespace, parser: Parser) -> None:
-    """Refuses --samples where there is no policy to draw them; none are drawn unless it is given."""
+    """Refuses --samples without a --checkpoint, whose policy draws them; the default is 0."""
     if chosen.samples is not None and not chosen.checkpoint:
         parser.error("--samples: are drawn by a trained policy; name its --checkpoint")
     chosen.samples = chosen.samples or 0
 
 
+def check_fusion(chosen: argparse.Namespace, parser: Parser) -> None:
+    """Refuses --fusion together with --granularity stage."""
+    if chosen.fusion is not None and chosen.granularity == "stage":
+        parser.error("--fusion: stages are made of ops that run by themselves")
+
+
 def reading(chosen: argparse.Namespace) -> Reading:
-    """How GRAPH is read."""
+    """The options with which GRAPH is read."""
     from gnnplace.sources.graphs import Reading
 
     return Reading(tuple(chosen.dim), tuple(chosen.fetch), chosen.format, chosen.mode)
@@ -176,7 +206,7 @@ def problem(chosen: argparse.Namespace) -> Problem:
 
 
 def constraint(chosen: argparse.Namespace) -> Constraint:
-    """What a placement has to keep to."""
+    """The constraint that placements have to satisfy."""
     from gnnplace.constraints import Constraint
 
     return Constraint(
@@ -185,7 +215,7 @@ def constraint(chosen: argparse.Namespace) -> Constraint:
 
 
 def fusion(chosen: argparse.Namespace, problem: Problem) -> Fused | None:
-    """The problem fused as --fusion says, None without it."""
+    """The problem with its ops fused as --fusion asks; None without --fusion."""
     from gnnplace.fused import fused
     from gnnplace.fusion.defaults import default
 
@@ -193,28 +223,28 @@ def fusion(chosen: argparse.Namespace, problem: Problem) -> Fused | None:
 
 
 def origin(chosen: argparse.Namespace, provenance: Provenance | None = None) -> Origin:
-    """What the page of --report says of its own making."""
+    """The origin that a page of --report states: the command line, and who made the placement."""
     from gnnplace.report.step_report import Origin
 
     return Origin(chosen.command_line, provenance)
 
 
 def count(text: str) -> int:
-    """A count of the command line."""
+    """A count on the command line, 0 or more."""
     if not text.isdecimal() or len(text) > MOST_DIGITS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a count")
     return int(text)
 
 
 def positive(text: str) -> int:
-    """A count of the command line that is not 0."""
+    """A count on the command line, 1 or more."""
     if not (value := count(text)):
         raise argparse.ArgumentTypeError("0 is too few: at least 1")
     return value
 
 
 def seconds(text: str) -> float:
-    """A time of the command line, above 0."""
+    """Seconds on the command line, more than 0."""
     try:
         value = float(text)
     except ValueError:
@@ -225,21 +255,21 @@ def seconds(text: str) -> float:
 
 
 def seed(text: str) -> int:
-    """A seed of the command line."""
+    """A seed on the command line."""
     if (value := count(text)) > MOST_SEED:
         raise argparse.ArgumentTypeError(f"{text} is above {MOST_SEED}")
     return value
 
 
 def output(text: str) -> str:
-    """A file of the command line that is to be written: refused before the work where it can't be."""
+    """The path of a file to write. What can't be written is refused before the command begins its work."""
     if Path(new_path(text)).is_dir():
         raise argparse.ArgumentTypeError(f"{text}: is a folder; name a file to write")
     return text
 
 
 def new_path(text: str) -> str:
-    """A file or a folder of the command line that is to be written."""
+    """The path of a file or a folder to write."""
     if not text:
         raise argparse.ArgumentTypeError("'' names nothing to write to")
     try:

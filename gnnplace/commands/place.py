@@ -1,6 +1,4 @@
-"""`gnnplace place`: a placement from a planner or, zero-shot, from a trained
-policy: what stands where, and how long the step takes.
-"""
+"""`gnnplace place`: a placement by a planner or, zero-shot, by a trained policy, with its step time."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The arguments with planner and schedule, checked."""
+    """The parsed and checked arguments, with planner and schedule filled in."""
     parser = _parser()
     return _completed(parser.parse_args(arguments), parser)
 
@@ -42,7 +40,20 @@ def _parser() -> Parser:
     options.add_planning_arguments(
         parser, None, f"given with {BEST}, a policy's own with a checkpoint, else critical-path"
     )
-    parser.add_argument("-o", "--output", metavar="PLACEMENT", type=options.output, help="the JSON file to write")
+    options.add_file_argument(parser, "-o", "--output", metavar="PLACEMENT", explained="the JSON file to write")
+    _add_planner_arguments(parser)
+    options.add_budget_arguments(parser)
+    options.add_constraint_arguments(parser)
+    options.add_fusion_argument(
+        parser, "fuse ops as frameworks do, then place the fused ops; unless given, each op runs by itself"
+    )
+    options.add_report_argument(parser)
+    options.add_json_argument(parser, "the placement as one line of JSON instead of tables")
+    return parser
+
+
+def _add_planner_arguments(parser: Parser) -> None:
+    """Adds --planner, --checkpoint, --samples, --search and --start: who places, and from where."""
     parser.add_argument(
         "--planner",
         metavar="NAME",
@@ -54,9 +65,7 @@ def _parser() -> Parser:
         metavar="PATH",
         help=f"a trained policy: its greedy placement, among others with --planner {BEST}",
     )
-    parser.add_argument(
-        "--samples", metavar="N", type=options.count, help="with --checkpoint: the fastest of that and of N samples"
-    )
+    options.add_samples_argument(parser)
     parser.add_argument(
         "--search",
         choices=get_args(SearchName),
@@ -67,20 +76,12 @@ def _parser() -> Parser:
     parser.add_argument(
         "--start",
         metavar="PLACEMENT",
-        help=f"a placement to improve: {BEST} asks no planner then; so does an improver's --checkpoint",
+        help=f"a placement to improve: {BEST} and an improver's --checkpoint begin there and ask no planner",
     )
-    options.add_budget_arguments(parser)
-    options.add_constraint_arguments(parser)
-    options.add_fusion_argument(
-        parser, "fuse ops as frameworks do, then place the fused ops; unless given, each op runs by itself"
-    )
-    options.add_report_argument(parser)
-    parser.add_argument("--json", action="store_true", help="the placement as one line of JSON instead of tables")
-    return parser
 
 
 def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace:
-    """The arguments with planner and schedule, checked."""
+    """The checked arguments, with planner and schedule filled in."""
     if chosen.planner not in (None, BEST):
         for option in ("checkpoint", "budget", "evaluations", "start"):
             if getattr(chosen, option) is not None:
@@ -88,8 +89,7 @@ def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace
     options.check_samples(chosen, parser)
     if chosen.planner is None and (chosen.checkpoint is None or chosen.budget is not None):
         chosen.planner = BEST
-    if chosen.fusion is not None and chosen.granularity == "stage":
-        parser.error("--fusion: stages are made of ops that run by themselves")
+    options.check_fusion(chosen, parser)
     if chosen.fusion is not None and chosen.start is not None:
         parser.error("--start: is a placement of ops that run by themselves; with --fusion there are others")
     if chosen.schedule is None:
@@ -99,7 +99,7 @@ def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace
 
 
 class Source(NamedTuple):
-    """Where placements come from: planners by name, and what to say of a policy among them."""
+    """The planners of a command line by name; of a trained policy its encoder and its file's checksum, too."""
 
     planners: Mapping[str, Planner]
     encoder: str | None = None
@@ -107,7 +107,7 @@ class Source(NamedTuple):
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Finds a placement and shows it; writes it where it is feasible and -o says where."""
+    """Finds a placement, shows it and, if it is feasible, writes it to the file of -o."""
     with importing():
         from gnnplace.commands import candidate_table
         from gnnplace.constraints import constrained
@@ -123,10 +123,10 @@ def main(chosen: argparse.Namespace) -> int:
         terminal.warn(f"gnnplace place: {proof}")
         return NOTHING_FEASIBLE
     started = time.perf_counter_ns()
-    cluster = sources.cluster(chosen.cluster)  # as its file has it, whatever links were measured
+    cluster = sources.cluster(chosen.cluster)  # with the links of its file, not those of --costs
     start = _start(chosen, under, cluster)
     source = _policy(chosen, start) if chosen.checkpoint else Source({})
-    stages = under.stages if fused is None else None  # they are made of ops that run by themselves
+    stages = under.stages if fused is None else None  # stages consist of unfused ops
     candidate = _candidate(problem, stages, chosen, source, start)
     candidate_table.say_compiled(chosen.quiet)
     if candidate.result.infeasible is not None:
@@ -139,7 +139,7 @@ def main(chosen: argparse.Namespace) -> int:
     _write(chosen, under, cluster, expanded, step, provenance)
     if not chosen.json:
         _print(chosen, problem, candidate, step)
-        terminal.say(f"said as    {placement_table.said_as(whole, under.of_whole(expanded.placement))}")
+        terminal.say(f"in words   {placement_table.in_words(whole, under.of_whole(expanded.placement))}")
     return DONE
 
 
@@ -171,7 +171,7 @@ def _candidate(
         if trained_on is not None and (outside := trained_on.outside(problem.num_ops, problem.num_devices)):
             terminal.progress(chosen.quiet)(f"--search learned: {outside}")
         policy, progress = next(iter(source.planners.values()), None), candidate_table.progress(chosen.quiet)
-        given = portfolio.Options(
+        settings = portfolio.Options(
             seed=chosen.seed,
             schedule=chosen.schedule,
             search=chosen.search,
@@ -180,7 +180,7 @@ def _candidate(
             stages=stages,
             progress=progress,
         )
-        return comparison.best(problem, portfolio.budget(problem, chosen.budget, chosen.evaluations), given)
+        return comparison.best(problem, portfolio.budget(problem, chosen.budget, chosen.evaluations), settings)
     policies = {name: staged(plan, stages) for name, plan in source.planners.items()}
     planners = _one(problem, stages, chosen) if chosen.planner else policies
     return comparison.candidates(problem, planners, chosen.schedule, candidate_table.news(chosen.quiet))[0]
@@ -198,7 +198,7 @@ def _one(problem: Problem, stages: Stages | None, chosen: argparse.Namespace) ->
 def _policy(chosen: argparse.Namespace, start: Placement | None) -> Source:
     import hashlib
 
-    from gnnplace.training.run import zero_shot  # torch, which no other way needs
+    from gnnplace.training.run import zero_shot  # imports PyTorch, which planners don't need
 
     evaluations = None if chosen.planner == BEST else chosen.evaluations
     policy = zero_shot.planner(chosen.checkpoint, chosen.seed, chosen.samples, evaluations)
@@ -229,7 +229,7 @@ def _write(
     step: Predicted,
     provenance: Provenance,
 ) -> None:
-    """The documents: the placement of -o, the page of --report, the line of --json."""
+    """Writes the placement of -o and the page of --report, and prints the line of --json."""
     from gnnplace.formats.placements import described_placement, write_placement
     from gnnplace.report.step_report import Rival, write_step_report
 
@@ -251,7 +251,7 @@ def _print(chosen: argparse.Namespace, problem: Problem, candidate: Candidate, s
     placement_table.print_layers(problem, candidate.placement)
     terminal.say()
     placement_table.print_devices(problem, candidate.placement, step)
-    assert step.step_time_ns is not None  # else nothing is printed
+    assert step.step_time_ns is not None  # infeasible placements are not printed
     bound = terminal.bounded(step.bound_ns, step.bound or "", step.room)
     constraint = str(options.constraint(chosen))
     terminal.say("", f"step time  {terminal.milliseconds(step.step_time_ns)}, schedule {candidate.placement.schedule}")

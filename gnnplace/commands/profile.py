@@ -12,14 +12,14 @@ from gnnplace.report import terminal
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The arguments, with a file that can be written."""
+    """The parsed arguments; the output file can be written."""
     parser = Parser(
         "profile",
-        "Writes a cost file: the time of every op on each kind of device of the cluster, and transfers between them.",
+        "Writes a cost file: the time of every op on each kind of device, and of transfers between devices.",
     )
     options.add_workload_arguments(parser)
-    parser.add_argument(
-        "-o", "--output", metavar="COSTS", type=options.output, required=True, help="the JSON file to write"
+    options.add_file_argument(
+        parser, "-o", "--output", metavar="COSTS", explained="the JSON file to write", required=True
     )
     parser.add_argument(
         "--steps",

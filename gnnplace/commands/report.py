@@ -1,6 +1,4 @@
-"""`gnnplace report`: trainings as a page: learning curves with intervals
-over seeds, policies beside heuristics and the bound.
-"""
+"""`gnnplace report`: a page about trainings: learning curves over seeds, policies beside heuristics and the bound."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ Methods = Mapping[str, "list[PastRun]"]
 PURPOSE = """A page about trainings. Runs that differ in their seed alone are one method, whose curves have intervals \
 of 95 %.
 
-The heuristics of up to four problems are asked for their placements; other problems have their bound alone.
+With up to four problems the placements of heuristics are computed and shown, too; with more the bound alone.
 """
 
 
@@ -37,13 +35,13 @@ class ReportPart(NamedTuple):
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The arguments, with a page that can be written."""
+    """The parsed arguments; the page can be written."""
     parser = Parser("report", PURPOSE)
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="the folder of a run of gnnplace train")
-    parser.add_argument(
-        "-o", "--output", metavar="FILE.html", type=options.output, required=True, help="the page to write"
+    options.add_file_argument(
+        parser, "-o", "--output", metavar="FILE.html", explained="the page to write", required=True
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    options.add_quiet_argument(parser)
     chosen = parser.parse_args(arguments)
     options.check_report(chosen.output)
     return chosen
@@ -83,7 +81,7 @@ def main(chosen: argparse.Namespace) -> int:
 
 
 def _overall(methods: Methods, colour: Mapping[str, str]) -> ReportPart:
-    """Over the problems of each update: the geometric mean of step times over those of the best single device."""
+    """The curves of all problems: the geometric mean of step time / time of the best single device, by update."""
     legend = {"best_over_one_device": "best so far", "mean_over_one_device": "mean of samples"}
     levels, unit = {"best single device": 1.0}, "of the best single device's time"
     return _curves("overall", "Over the problems of each update", _lines(methods, legend), colour, levels, unit)
@@ -91,7 +89,7 @@ def _overall(methods: Methods, colour: Mapping[str, str]) -> ReportPart:
 
 def _validation(methods: Methods, colour: Mapping[str, str]) -> ReportPart:
     legend = {"val/over_best_heuristic": "over the best heuristic", "val/over_bound": "over the bound"}
-    title = "Validation: problems that it never trained on, greedy"
+    title = "Validation: greedy placements of problems outside the training set"
     return _curves("validation", title, _lines(methods, legend), colour, {"equal": 1.0}, "ratio of step times")
 
 
@@ -131,7 +129,7 @@ def _curves(
     levels: Mapping[str, float],
     unit: str,
 ) -> ReportPart:
-    """A section with one figure of curves; an empty one, which is not shown, where there are none."""
+    """A section with one figure of curves; without lines an empty section, which the page leaves out."""
     from gnnplace.report import learning_curves as learning
     from gnnplace.report.page import Section, note
 
@@ -146,7 +144,7 @@ def _curves(
 def _lines(
     methods: Methods, legend: Mapping[str, str], scale: float = 1.0
 ) -> dict[tuple[str, str], list[dict[int, float]]]:
-    """The histories of each metric of `legend`, by method and by the metric's name there, divided by `scale`.
+    """The histories of the metrics in `legend` (metric -> name), divided by `scale`, by method and name.
 
     A method has no line for a metric that none of its runs recorded.
     """
@@ -161,9 +159,9 @@ def _lines(
 
 
 def _heuristics(methods: Methods, labels: Sequence[str], quiet: bool) -> dict[str, dict[str, int]]:
-    """The simulated step times of the heuristics' placements, by problem and planner.
+    """The simulated step times of heuristics, by problem and planner.
 
-    Runs that measured their problems are left out: simulated times can't be compared with theirs.
+    Problems of runs that measured steps are left out: simulated and measured times can't be compared.
     """
     from gnnplace.commands import candidate_table
     from gnnplace.portfolio import planners
@@ -175,11 +173,11 @@ def _heuristics(methods: Methods, labels: Sequence[str], quiet: bool) -> dict[st
 
     times_ns: dict[str, dict[str, int]] = {}
     for run in (run for runs in methods.values() for run in runs if not run.measured):
-        if set(run.best_ns) <= set(times_ns):
+        if set(run.best_ns) <= set(times_ns):  # another run of the same problems came first
             continue
         with ExitStack() as stack:
-            posed = run_problems.opened(run.config, followed(run.path), stack, quiet).problems
-        for label, problem in zip(labels_of(posed), posed, strict=True):
+            problems = run_problems.opened(run.config, followed(run.path), stack, quiet).problems
+        for label, problem in zip(labels_of(problems), problems, strict=True):
             if label in labels and label not in times_ns:
                 named = planners.planners(problem, simulate, 0, run.config.policy.proposes)
                 heuristics = {name: plan for name, plan in named.items() if name not in planners.SEARCHES}
@@ -213,7 +211,7 @@ def _rated(rated: Sequence[Rated], bounds: Sequence[float]) -> str:
 
 
 def _problems(labels: Sequence[str], methods: Methods) -> str:
-    """Many problems: the mean of each method's best, over the bound."""
+    """A table with a row for each problem: the mean of each method's best step time over the bound."""
     from gnnplace.report import learning_curves as learning
     from gnnplace.report.page import note, table
 
@@ -248,7 +246,7 @@ def _runs(methods: Methods) -> str:
         for name, runs in methods.items()
         for run in runs
     ]
-    return table(("method", "folder", "seed", "steps are", "updates", "problems with a placement"), rows)
+    return table(("method", "folder", "seed", "steps are", "updates, as configured", "problems with a placement"), rows)
 
 
 def _origin(chosen: argparse.Namespace) -> str:

@@ -1,7 +1,4 @@
-"""`gnnplace simulate`: the step time and memory of a placement.
-
-An infeasible placement is a result, with its reason.
-"""
+"""`gnnplace simulate`: the step time and memory of a placement, or the reason why it is infeasible."""
 
 from __future__ import annotations
 
@@ -21,30 +18,21 @@ if TYPE_CHECKING:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The arguments."""
-    parser = Parser(
-        "simulate",
-        "What a placement takes: step time and memory, beside the bound. An infeasible placement is a result, with "
-        "its reason.",
-    )
+    """The parsed arguments."""
+    purpose = "The step time and memory of a placement, beside the bound. An infeasible one is shown with its reason."
+    parser = Parser("simulate", purpose)
     options.add_problem_arguments(parser)
-    parser.add_argument("--placement", metavar="PLACEMENT", required=True, help="a placement: a JSON file")
-    parser.add_argument("--schedule", choices=SCHEDULES, help="the schedule, another than the placement's own")
-    parser.add_argument(
-        "--picture",
-        metavar="FILE",
-        type=options.output,
-        help="draw what each device runs and sends over time: .png, .svg or .pdf",
-    )
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    options.add_placement_argument(parser)
+    parser.add_argument("--schedule", choices=SCHEDULES, help="another schedule than the placement's")
+    explained = "draw what each device runs and sends over time: .png, .svg or .pdf"
+    options.add_file_argument(parser, "--picture", metavar="FILE", explained=explained)
+    options.add_json_argument(parser)
+    options.add_quiet_argument(parser)
     return parser.parse_args(arguments)
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Prints what the placement takes, one line of JSON (`predicted` of
-    a placement) or a table, and draws it on request.
-    """
+    """Simulates the placement; prints a table or one line of JSON (`predicted` of a placement); draws the step."""
     with importing():
         from gnnplace.bounds.bounds import bound_name, lower_bound
         from gnnplace.formats.placements import predicted, read_placement

@@ -1,4 +1,4 @@
-"""`gnnplace train`: a configuration from words, the run, and what it found beside the baselines and the bound."""
+"""`gnnplace train`: a configuration from the command line, its runs, and their results beside baselines and bound."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from gnnplace.training.run.in_folder import TrainingRun
 
 PURPOSE = (
-    "Trains a policy; ends with a table of its own placement, the baselines and the bound, a placement file "
-    "and a checkpoint."
+    "Trains a policy; ends with a table of its placement, the baselines and the bound, a placement file and a "
+    "checkpoint."
 )
 MACHINE = tuple(
     f"--{knob}"
@@ -32,7 +32,7 @@ MACHINE = tuple(
         *(f"trainer.{flag}" for flag in ("accelerator", "devices", "num_nodes", "strategy", "max_time")),
         "tracking",
     )
-)  # what a resumed run may change
+)  # knobs that a resumed run may change
 KNOBS = (
     "Every knob of the configuration is an option too, as --training.updates 10; --print_config shows them all; "
     "--knobs explains them."
@@ -40,8 +40,8 @@ KNOBS = (
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The arguments; `overrides` are those that stand for knobs."""
-    # read when PyTorch is imported: warnings of several processes, each in each
+    """The parsed arguments; `overrides` holds the options that name knobs of the configuration."""
+    # PyTorch reads it at its import; without it each process of a distributed run repeats the warnings of all
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     chosen, overrides = _parser().parse_known_args(arguments)
     return argparse.Namespace(**vars(chosen), overrides=overrides)
@@ -50,41 +50,47 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def _parser() -> Parser:
     parser = Parser("train", PURPOSE)
     parser.epilog = KNOBS
-    explained = (
-        "which policy: hierarchical unless given; --knobs explains each. Several, or FILE.yaml, are compared in the end"
-    )
-    parser.add_argument("--policy", metavar="NAME,...", type=_policies, default=(), help=explained)
-    parser.add_argument(
-        "--encoder", metavar="NAME", help="what embeds ops and groups: paper or gnn, for policies that have a choice"
-    )
-    parser.add_argument(
-        "--algorithm", metavar="NAME", help="how it learns: reinforce or ppo; as the settings say unless given"
-    )
-    parser.add_argument(
-        "--settings", metavar="NAME", help="tuned unless given, or published: the policy's paper and nothing else"
-    )
+    _add_policy_arguments(parser)
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--config", type=Path, metavar="YAML", help="a complete configuration of your own")
     start.add_argument(
         "--resume", type=Path, metavar="RUN_FOLDER", help="go on with an interrupted run, on other devices if you like"
     )
-    parser.add_argument(
-        "--seeds",
-        metavar="N,N,...",
-        type=_seeds,
-        default=(),
-        help="one run for each, then the mean and interval over all",
-    )
+    explained = "one run per seed, then the mean and interval over all"
+    parser.add_argument("--seeds", metavar="N,N,...", type=_seeds, default=(), help=explained)
     explained = (
-        "updates as N evaluations of one problem allow, so that policies can be compared; searches get as "
-        "many in the end"
+        "as many updates as N evaluations of one problem allow, so that policies can be compared; at the end "
+        "searches get N evaluations, too"
     )
     parser.add_argument("--evaluations", metavar="N", type=options.positive, help=explained)
     options.add_dim_argument(parser, "; FILE:batch=8 for one of several files")
-    parser.add_argument("--json", action="store_true", help="one line of JSON instead of the table")
+    options.add_json_argument(parser, "one line of JSON instead of the table")
     parser.add_argument("--knobs", action="store_true", help="explain every knob and exit")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
+    options.add_quiet_argument(parser)
     return parser
+
+
+def _add_policy_arguments(parser: Parser) -> None:
+    """Adds --policy, --encoder, --algorithm and --settings, which choose a configuration."""
+    explained = (
+        "the policy, hierarchical unless given, or FILE.yaml; --knobs explains each. Several are compared in the end"
+    )
+    parser.add_argument("--policy", metavar="NAME,...", type=_policies, default=(), help=explained)
+    parser.add_argument(
+        "--encoder",
+        metavar="NAME",
+        help="the network that embeds ops and groups: paper or gnn, for policies that have both",
+    )
+    parser.add_argument(
+        "--algorithm",
+        metavar="NAME",
+        help="the learning algorithm: reinforce or ppo; that of the settings unless given",
+    )
+    parser.add_argument(
+        "--settings",
+        metavar="NAME",
+        help="tuned unless given, or published: as in the policy's paper, with nothing added",
+    )
 
 
 def _policies(text: str) -> tuple[str, ...]:
@@ -102,7 +108,7 @@ def _seeds(text: str) -> tuple[int, ...]:
 
 
 class MethodConfig(NamedTuple):
-    """A configuration, and how many evaluations each of its runs takes where these were counted."""
+    """A configuration and, with --evaluations, the number of evaluations that each of its runs takes."""
 
     config: RunConfig
     evaluations: int | None = None
@@ -123,7 +129,7 @@ def main(chosen: argparse.Namespace) -> int:
     try:
         return _one_by_one(configs, chosen)
     except ValueError:
-        if processes.launched_as() > 0:  # the first of several processes refuses it, too, and says so
+        if processes.launched_as() > 0:  # the first of several processes refuses it, too, and prints why
             return BAD_INPUT
         raise
     except MeasurementError as failed:
@@ -132,9 +138,9 @@ def main(chosen: argparse.Namespace) -> int:
 
 
 def _one_by_one(configs: Mapping[str, MethodConfig], chosen: argparse.Namespace) -> int:
-    """One run after another; in the end what they found over all seeds, of several methods beside one another."""
+    """Trains one run after another; at the end prints the results over all seeds and methods."""
     with importing():
-        from gnnplace.commands import methods_table, seeds_table, training_table
+        from gnnplace.commands import methods_table, training_table
         from gnnplace.training.update import processes
     heuristics = training_table.Known() if len(configs) > 1 or chosen.evaluations is not None else None
     methods = {name: methods_table.Method([], each.evaluations) for name, each in configs.items()}
@@ -150,7 +156,7 @@ def _one_by_one(configs: Mapping[str, MethodConfig], chosen: argparse.Namespace)
             if not chosen.json and heuristics is None:
                 training_table.print_tables(run, rankings)
             documents.append(training_table.document(run, rankings))
-            methods[name].outcomes.append(seeds_table.outcome(run, rankings))
+            methods[name].outcomes.append(methods_table.outcome(run, rankings))
             status = status if _is_feasible(run) else NOTHING_FEASIBLE
     if documents:
         _conclude(methods, heuristics, documents, chosen)
@@ -158,9 +164,7 @@ def _one_by_one(configs: Mapping[str, MethodConfig], chosen: argparse.Namespace)
 
 
 def _is_feasible(run: TrainingRun) -> bool:
-    """Whether there is a placement of every problem that was named, and of
-    one that was chosen from the corpus where none was.
-    """
+    """Whether every named problem has a feasible placement and, without named ones, some problem of the corpus."""
     feasible = [best is not None for best in run.learner.best.found]
     return all(feasible[: len(run.config.problems)]) and any(feasible)
 
@@ -178,24 +182,24 @@ def _seeded(configs: Mapping[str, MethodConfig], seeds: Sequence[int]) -> list[t
 def _conclude(
     methods: Mapping[str, Method], heuristics: Known | None, documents: list[dict[str, Any]], chosen: argparse.Namespace
 ) -> None:
-    from gnnplace.commands import methods_table, seeds_table
+    from gnnplace.commands import methods_table
 
     outcomes = [each for method in methods.values() for each in method.outcomes]
     tables = None if heuristics is None else methods_table.compared(methods, heuristics, chosen.evaluations)
     if chosen.json and tables is None and len(documents) == 1:
         terminal.print_json(documents[0])
     elif chosen.json:
-        problems = seeds_table.document(outcomes) if tables is None else methods_table.document(tables)
+        problems = methods_table.seeds_document(outcomes) if tables is None else methods_table.document(tables)
         terminal.print_json({"runs": documents, "problems": problems})
     elif tables is not None:
         methods_table.print_tables(tables)
-        seeds_table.print_page(outcomes)
+        methods_table.print_page(outcomes)
     elif len(documents) > 1:
-        seeds_table.print_table(outcomes)
+        methods_table.print_seeds(outcomes)
 
 
 def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -> TrainingRun:
-    """The run; leaving `stack` lets go of its folder. The folder of a run that can't begin is removed."""
+    """The run in its folder, which `stack` closes. The folder of a run that can't begin is removed."""
     from dataclasses import replace
 
     from gnnplace.config import files
@@ -206,7 +210,7 @@ def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -
     from gnnplace.training.update.experience import check_divided
 
     check_divided(config.training, tried(config.trainer))
-    if processes.launched_as() > 0:  # one of several processes: the first has the run's folder
+    if processes.launched_as() > 0:  # the first of several processes owns the run's folder
         path = chosen.resume or Path(stack.enter_context(temporary_folder()))
         folder = run_folder.followed(path)
         return training_run.prepare(
@@ -226,7 +230,7 @@ def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -
 
 
 def _configs(chosen: argparse.Namespace, overrides: list[str]) -> dict[str, MethodConfig]:
-    """The configurations to train, by the text of --policy or --config; a resumed run has the name in its file."""
+    """The configurations to train, by the text of --policy or --config, or by the name of a resumed run."""
     from gnnplace.config import files
 
     overrides = [*([f"--algorithm.kind={chosen.algorithm}"] if chosen.algorithm else []), *overrides]
@@ -246,7 +250,7 @@ def _configs(chosen: argparse.Namespace, overrides: list[str]) -> dict[str, Meth
 
 
 def _config(name: str, chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
-    """The configuration of a file, or of a policy's settings."""
+    """The configuration in a file, or in a policy's settings."""
     from dataclasses import replace
 
     from gnnplace.config import files
@@ -271,7 +275,7 @@ def _within(configs: Mapping[str, RunConfig], evaluations: int, quiet: bool) -> 
 
 
 def _require_same_problems(configs: Mapping[str, RunConfig]) -> None:
-    """Raises UsageError where policies that are to be compared would learn from different problems."""
+    """Raises UsageError if the policies to compare would learn from different problems."""
     (first, config), *others = configs.items()
     for knob in ("problems", "corpus", "dims", "costs", "evaluate"):
         for name, other in others:
@@ -298,7 +302,7 @@ def _resumed(chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
 
 
 def _stopped(run: TrainingRun) -> int | None:
-    """Trains; the exit status of a run that a signal stopped."""
+    """Trains; returns the exit status if a signal stopped the run, else None."""
     from gnnplace.training.run import in_folder as training_run
     from gnnplace.training.update import processes
 

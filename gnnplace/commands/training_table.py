@@ -1,7 +1,7 @@
-"""The end of a training run: the policy's own placements beside the baselines and the bound, and where the files lie.
+"""The results of a training run: the policy's placements beside the baselines and the bound, and its files.
 
-A run of few problems has a table for each; one of many has a row for each family of graphs, and a file with a row for
-each problem.
+A run of few problems prints a table for each. A run of many prints a row for each family of graphs and writes a file
+with a row for each problem.
 """
 
 from __future__ import annotations
@@ -46,16 +46,15 @@ COLUMNS = (
     "placement",
 )
 
-Known = dict[str, list[Candidate]]  # what heuristics propose, by the label of a problem
+Known = dict[str, list[Candidate]]  # the candidates of heuristics, by the label of a problem
 
 
 def results(run: TrainingRun, heuristics: Known | None = None) -> list[list[Candidate]]:
-    """For every problem the policy's greedy placement, the best that it found, and every baseline, fastest feasible
-    first.
+    """The candidates of every problem, fastest feasible first: the policy's greedy placement, its best, all baselines.
 
-    With `heuristics` these are the baselines, and those of a new problem are asked and added. Baselines go to MLflow,
-    too. A run of more than `MOST_TABLES` problems asks no baseline (`gnnplace compare --checkpoint` does, for a
-    problem), and has a file with a row for each.
+    With `heuristics` the baselines are taken from there; those of a new problem are computed and added. Baselines are
+    logged in MLflow, too. With more than `MOST_TABLES` problems no baselines are computed (`gnnplace compare
+    --checkpoint` computes them for one problem), and a file gets a row for each problem.
     """
     say, rankings = candidate_table.news(run.quiet or len(run.learner.lessons) > MOST_TABLES), []
     for number, lesson in enumerate(run.learner.lessons):
@@ -86,7 +85,7 @@ def _baselines(run: TrainingRun, lesson: Lesson, heuristics: Known | None, say: 
 
 
 def print_tables(run: TrainingRun, rankings: list[list[Candidate]]) -> None:
-    """A table for each problem on stdout, or where there are many one of their families; then the files."""
+    """Prints a table for each problem, or of many problems one of their families; then the files of the run."""
     if len(rankings) > MOST_TABLES:
         _print_families(_rows(run, rankings))
         terminal.say(f"each        {run.folder.results}", f"placements  {run.folder.placements}")
@@ -107,7 +106,7 @@ def print_tables(run: TrainingRun, rankings: list[list[Candidate]]) -> None:
 
 
 def document(run: TrainingRun, rankings: list[list[Candidate]]) -> dict[str, Any]:
-    """The run for programs."""
+    """The results as a JSON object."""
     problems = zip(run.learner.lessons, rankings, strict=True)
     return {
         "run": str(run.folder.path),
@@ -141,7 +140,7 @@ def _tracked(run: TrainingRun, tracking: MlflowRun) -> dict[str, Any]:
 
 
 def _rows(run: TrainingRun, rankings: Sequence[Sequence[Candidate]]) -> list[dict[str, Any]]:
-    """A row for each problem: step times in ns, None where there is none or it is infeasible."""
+    """A row for each problem, with step times in ns; the time of an infeasible or missing placement is None."""
     families = {entry.name: entry.family for entry in manifest.entries()}
     rows = []
     for lesson, proposed in zip(run.learner.lessons, rankings, strict=True):
@@ -149,24 +148,18 @@ def _rows(run: TrainingRun, rankings: Sequence[Sequence[Candidate]]) -> list[dic
         synthetic = SYNTHETIC.match(name := problem.graph.name)
         family = f"synthetic, {synthetic[1]}" if synthetic else families.get(name, name)
         times = [(each.result.feasible_ns, each.planner) for each in proposed if each.result.feasible_ns is not None]
-        best, who = min(times, default=(None, None))
+        best, planner_of_best = min(times, default=(None, None))
         greedy = next((time for time, planner in times if planner == "policy, greedy"), None)
         path = run.folder.placement(lesson.label)
         numbers = (problem.num_ops, lower_bound(problem), lesson.reference_ns, greedy, best)
-        rows.append(
-            dict(
-                zip(
-                    COLUMNS,
-                    (name, problem.cluster.name, family, *numbers, who, path if path.exists() else None),
-                    strict=True,
-                )
-            )
-        )
+        placement = path if path.exists() else None
+        cells = (name, problem.cluster.name, family, *numbers, planner_of_best, placement)
+        rows.append(dict(zip(COLUMNS, cells, strict=True)))
     return rows
 
 
 def _write(run: TrainingRun, rows: Sequence[dict[str, Any]]) -> None:
-    """The rows as a table for programs, in the run's folder. Raises OSError."""
+    """Writes the rows as CSV to the run's folder. Raises OSError."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -175,7 +168,7 @@ def _write(run: TrainingRun, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _print_families(rows: Sequence[dict[str, Any]]) -> None:
-    """A row for each family and one for all: geometric means over the best single device."""
+    """Prints a row for each family and one for all: geometric means over the best single device and the bound."""
     families = sorted({row["family"] for row in rows})
     parts = [*((family, [row for row in rows if row["family"] == family]) for family in families), ("all", list(rows))]
     columns = (

@@ -1,5 +1,6 @@
-"""What all commands share: exit statuses (docs/formats.md#exit-codes), a
-parser that complains in one line, and imports after it.
+"""What all commands share: exit statuses (docs/formats.md#exit-codes), the parser, and how they import.
+
+The parser prints an error as one line.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ DONE, USAGE, NOTHING_FEASIBLE, BAD_INPUT, MEASUREMENT_FAILED, INTERRUPTED, TERMI
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser without abbreviations whose complaint is one line.
+    """An argument parser without abbreviated options, whose error message is one line.
 
-    Where something is missing that an option of `Several` values may have taken, the complaint says so.
+    If a required argument is missing that an option of `Several` values may have taken, the message says so.
     """
 
-    several = ""  # what such an option took last, in words
+    several = ""  # a hint at the words that such an option took
 
     def __init__(self, command: str, description: str) -> None:
         super().__init__(prog=f"gnnplace {command}".strip(), description=description, allow_abbrev=False)
@@ -54,7 +55,7 @@ class Several(argparse.Action):
 def parsed_action(
     command: str, purpose: str, parsers: Mapping[str, Callable[[], Parser]], arguments: Sequence[str]
 ) -> argparse.Namespace:
-    """The arguments of a command that has actions with parsers of their own; `action` says which."""
+    """The parsed arguments of a command whose actions have a parser each; `action` is the action's name."""
     parser = Parser(command, purpose)
     parser.add_argument("action", choices=tuple(parsers), metavar="|".join(parsers), help="ACTION --help says more")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the action's arguments")
@@ -64,9 +65,7 @@ def parsed_action(
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """For the imports of a command, which stay: Python's garbage
-    collector visits none of them, now, later, or at the end.
-    """
+    """For the imports of a command: Python's garbage collector never visits the imported objects, which stay anyway."""
     if not gc.isenabled():
         yield
         return

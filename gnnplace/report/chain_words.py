@@ -1,6 +1,4 @@
-"""The critical chain of a step in words: stretches of time in which one
-device or link works on one part of the network.
-"""
+"""The critical chain of a step in words: stretches in which one device or link works on one part of the network."""
 
 from __future__ import annotations
 
@@ -22,9 +20,9 @@ MOST_STRETCHES = 30
 
 
 class Stretch(NamedTuple):
-    """A part of the critical chain in one place: ops of one device, or transfers of one link.
+    """A part of the critical chain in one place: ops of one device, or transfers over one link.
 
-    `why` says why its first one started then.
+    `why` is the reason why the first of them started when it did.
     """
 
     start_ns: int
@@ -36,9 +34,9 @@ class Stretch(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A placement, simulated with a timeline, and what its ops and transfers waited for.
+    """A placement simulated with a timeline, and the waits of its ops and transfers.
 
-    Of fused ops, the fused problem.
+    A placement that fuses ops has the fused problem, with one op for each group of fused ops.
     """
 
     problem: Problem
@@ -55,6 +53,7 @@ class Step(NamedTuple):
 
 
 def stepped(problem: Problem, placement: Placement) -> Step:
+    """Simulates a placement. Raises ValueError if it has no step (see `placement.check`)."""
     if placement.fusion is not None:
         coarse = fused(problem, placement.fusion)
         problem, placement = coarse.problem, coarse.contracted(placement)
@@ -68,7 +67,7 @@ def stepped(problem: Problem, placement: Placement) -> Step:
 
 
 def stretches(step: Step) -> list[Stretch]:
-    """The chain in the order of time; neighbours in one place with one subject are one stretch."""
+    """The critical chain in order of time. Neighbours in one place with one module and phase are one stretch."""
     waits = step.waits
     chain = waits.chain(int(step.timeline.end_ns.argmax()))[::-1]
     ends = np.append(waits.start_ns[chain[1:]], step.step_time_ns)
@@ -87,9 +86,7 @@ def stretches(step: Step) -> list[Stretch]:
 
 
 def shortened(stretches: list[Stretch]) -> list[Stretch]:
-    """At most `MOST_STRETCHES`: first neighbours in one place are joined,
-    then the shortest with the neighbour before them.
-    """
+    """At most `MOST_STRETCHES`: neighbours in one place are joined first, then the two neighbours of least time."""
     if len(stretches) <= MOST_STRETCHES:
         return stretches
     joined: list[Stretch] = []
@@ -113,7 +110,7 @@ def _both(left: Stretch, right: Stretch, where: str) -> Stretch:
 
 
 def _where(step: Step, node: int) -> str:
-    """The device of an op, the link of a transfer."""
+    """The device of an op, or the link of a transfer."""
     names, timeline = step.problem.cluster.device_names, step.timeline
     transfer = node - step.problem.num_ops
     if transfer < 0:
@@ -122,7 +119,7 @@ def _where(step: Step, node: int) -> str:
 
 
 def _what(step: Step, node: int) -> str:
-    """The module of an op or of the sender, with the phase."""
+    """The phase and the module of an op, or of the op whose output a transfer sends."""
     op, graph = int(step.waits.op[node]), step.problem.graph
     return f"{graph.phase[op] or 'step'} of {step.modules.names[step.modules.module[op]]}"
 

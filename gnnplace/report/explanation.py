@@ -1,13 +1,12 @@
-"""Why a step takes as long as it does: its critical chain in words, what would shorten it, and what modules would do
-elsewhere.
+"""Why a step takes as long as it does: its critical chain in words, and changes that would shorten it.
 
-Everything is read off the simulated step, or simulated: a faster device or link runs the same placement again. A module
-that moves takes its variables, gradients and updates with it.
+Everything comes from simulated steps. A change is a faster device or channel with the same placement, or a module on
+another device, together with its variables, gradients and updates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from gnnplace.cluster import Cluster, Link
 from gnnplace.formats import strict_json
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
+from gnnplace.report import terminal
 from gnnplace.report.chain_words import Step, Stretch, because, shortened, stepped, stretches
 from gnnplace.result import StepResult
 from gnnplace.schedules.critical_chain import chain_ns
@@ -25,20 +25,20 @@ from gnnplace.simulator.simulator import simulate
 from gnnplace.units.modules import Modules
 from gnnplace.units.units import colocation_closure
 
-MOST_SIMULATED_OPS = 4_000_000  # of all moves of modules that are tried: some seconds
+MOST_SIMULATED_OPS = 4_000_000  # ops in all simulations of moved modules: some seconds
 FASTER = 2
-BATCH = 64  # of simulations
+BATCH = 64  # placements in one call of the simulator
 
 
 class Change(NamedTuple):
-    """The step time if one thing were `FASTER` times as fast, with the same placement."""
+    """The step time with one device or channel `FASTER` times as fast and the same placement."""
 
     what: str
     step_time_ns: int
 
 
 class Move(NamedTuple):
-    """The step with one module on another device. `infeasible` is the reason why that can't be, or None."""
+    """The step with one module on another device; `infeasible` is the reason why that is infeasible, or None."""
 
     module: str
     device: str
@@ -46,13 +46,20 @@ class Move(NamedTuple):
     infeasible: str | None
 
 
+class ModuleMove(NamedTuple):
+    """A move to simulate: the ops of a module (a mask), and the device that they go to."""
+
+    module: str
+    ops: Bool[np.ndarray, " ops"]
+    device: int
+
+
 @dataclass(frozen=True)
 class Explanation:
-    """A step: its critical chain from the start to the end, the time of the chain by place, what would be gained by
-    what.
+    """The critical chain of a step from its start to its end, the chain's time by place, and what would shorten it.
 
-    `changes` and `moves` are sorted by step time. Moves that gain nothing are left out; those that need more memory are
-    not.
+    `changes` and `moves` are sorted by step time. `moves` has only moves that make the step shorter, even if they
+    exceed a memory.
     """
 
     step_time_ns: int
@@ -64,10 +71,9 @@ class Explanation:
 
 @dataclass(frozen=True)
 class PartExplanation:
-    """A module, several or an op in a step: where it stands, its time on the critical chain, what it waited for, where
-    else it could be.
+    """A part of the graph (modules, or an op) in a step: its devices, its time on the critical chain, its waits.
 
-    `work_ns` is by device. `waits` goes back from its first op that computes. `moves` has every other device.
+    `work_ns` is by device. `waits` goes back from its first op that has a kernel. `moves` has every other device.
     """
 
     name: str
@@ -81,13 +87,14 @@ class PartExplanation:
 
 
 def explain(problem: Problem, placement: Placement) -> Explanation:
-    """Explains a step of a placement. Raises ValueError where it has none (a missing link, an op on a device where it
-    is not allowed).
+    """Explains the step of a placement.
+
+    Raises ValueError if it has no step: a link is missing, or an op is not allowed on its device.
 
     >>> import gnnplace as gp
     >>> problem = gp.problem("gpt2", cluster="k40-2")
-    >>> found = gp.explain(problem, gp.place(problem, "heft"))
-    >>> sum(found.places_ns.values()) == found.step_time_ns == found.chain[-1].end_ns
+    >>> step = gp.explain(problem, gp.place(problem, "heft"))
+    >>> sum(step.places_ns.values()) == step.step_time_ns == step.chain[-1].end_ns
     True
     """
     step = stepped(problem, placement)
@@ -100,10 +107,9 @@ def explain(problem: Problem, placement: Placement) -> Explanation:
 
 
 def explain_part(problem: Problem, placement: Placement, name: str) -> PartExplanation:
-    """Explains where a module (`h.0.attn.c_attn`), all modules of a name's beginning (`h.0`), or an op stands, and what
-    moving it would do.
+    """Explains a part of a step: a module (`h.0.attn.c_attn`), all modules below a name (`h.0`), or an op.
 
-    Raises ValueError for a name that is none of these, and where the placement has no step.
+    Raises ValueError for an unknown name, and if the placement has no step.
 
     >>> import gnnplace as gp
     >>> problem = gp.problem("gpt2", cluster="k40-2")
@@ -128,7 +134,7 @@ def explain_part(problem: Problem, placement: Placement, name: str) -> PartExpla
         chain_ns=int(chain_ns(problem, placement.device, timeline)[rows].sum()),
         start_ns=int(timeline.start_ns[first]),
         waits=tuple(because(step, int(node)) for node in step.waits.chain(first)[:3]),
-        moves=tuple(_simulated(step, [(name, ops, device) for device in others])),
+        moves=tuple(_simulated(step, [ModuleMove(name, ops, device) for device in others])),
     )
 
 
@@ -143,7 +149,7 @@ def _changes(step: Step) -> tuple[Change, ...]:
 
 
 def _faster(problem: Problem, result: StepResult) -> Iterator[tuple[str, Problem]]:
-    """Each device that computes and each channel that carries something, `FASTER` times as fast."""
+    """The problems with one device or channel `FASTER` times as fast, for every one that the step uses."""
     for device in np.flatnonzero(result.busy_ns).tolist():
         contended = None if problem.contended_ns is None else _divided(problem.contended_ns, device)
         yield (
@@ -164,7 +170,7 @@ def _divided(time_ns: Int64[np.ndarray, "ops devices"], device: int) -> Int64[np
 
 
 def _with_faster(cluster: Cluster, channel: int) -> Cluster:
-    """The links that share a channel, `FASTER` times as fast; their latencies stay."""
+    """The cluster with the links of one channel `FASTER` times as fast; their latencies stay."""
 
     def changed(link: Link) -> Link:
         return replace(
@@ -176,17 +182,26 @@ def _with_faster(cluster: Cluster, channel: int) -> Cluster:
     return replace(cluster, links=tuple(links))
 
 
-def _tried(step: Step) -> list[tuple[str, Bool[np.ndarray, " ops"], int]]:
-    """Moves of whole modules, those with most time on the critical chain first, as many as take some seconds."""
+def _gaining(step: Step) -> tuple[Move, ...]:
+    """The moves of whole modules that make the step shorter, the best first."""
+    candidates = _module_moves(step)
+    batches = [candidates[start : start + BATCH] for start in range(0, len(candidates), BATCH)]
+    moves = [move for batch in batches for move in _simulated(step, batch)]
+    shorter = [move for move in moves if move.step_time_ns is not None and move.step_time_ns < step.step_time_ns]
+    return tuple(sorted(shorter, key=lambda move: move.step_time_ns or 0))
+
+
+def _module_moves(step: Step) -> list[ModuleMove]:
+    """Moves of whole modules, as many as take some seconds; modules with most time on the critical chain come first."""
     on_chain = np.bincount(
         step.modules.module, chain_ns(step.problem, step.placement.device, step.timeline), step.modules.num_modules
     )
     most = max(step.problem.num_devices, MOST_SIMULATED_OPS // step.problem.num_ops)
-    moves: list[tuple[str, Bool[np.ndarray, " ops"], int]] = []
+    moves: list[ModuleMove] = []
     for module in np.argsort(-on_chain, kind="stable").tolist():
         ops = step.modules.module == module
         moves += [
-            (step.modules.names[module], ops, device)
+            ModuleMove(step.modules.names[module], ops, device)
             for device in range(step.problem.num_devices)
             if (step.placement.device[ops] != device).any()
         ]
@@ -195,31 +210,23 @@ def _tried(step: Step) -> list[tuple[str, Bool[np.ndarray, " ops"], int]]:
     return moves[:most]
 
 
-def _gaining(step: Step) -> tuple[Move, ...]:
-    """The moves of whole modules that make the step shorter, the best first."""
-    tried = _tried(step)
-    moves = [move for start in range(0, len(tried), BATCH) for move in _simulated(step, tried[start : start + BATCH])]
-    shorter = [move for move in moves if move.step_time_ns is not None and move.step_time_ns < step.step_time_ns]
-    return tuple(sorted(shorter, key=lambda move: move.step_time_ns or 0))
-
-
-def _simulated(step: Step, moved: list[tuple[str, Bool[np.ndarray, " ops"], int]]) -> list[Move]:
-    """Steps with the given ops on the given devices, as far as they are allowed there."""
+def _simulated(step: Step, moves: list[ModuleMove]) -> list[Move]:
+    """Simulates the step after each move. Ops that are not allowed on the new device stay where they are."""
     names = step.problem.cluster.device_names
-    placements = [replace(step.placement, device=_elsewhere(step, ops, device)) for _, ops, device in moved]
-    results = simulate(step.problem, placements)
+    results = simulate(step.problem, [replace(step.placement, device=_devices_after(step, move)) for move in moves])
     return [
-        Move(name, names[device], result.step_time_ns, result.infeasible)
-        for (name, _, device), result in zip(moved, results, strict=True)
+        Move(move.module, names[move.device], result.step_time_ns, result.infeasible)
+        for move, result in zip(moves, results, strict=True)
     ]
 
 
-def _elsewhere(step: Step, ops: Bool[np.ndarray, " ops"], device: int) -> Int32[np.ndarray, " ops"]:
-    return np.where(ops & step.problem.allowed[:, device], device, step.placement.device).astype(np.int32)
+def _devices_after(step: Step, move: ModuleMove) -> Int32[np.ndarray, " ops"]:
+    moved = move.ops & step.problem.allowed[:, move.device]
+    return np.where(moved, move.device, step.placement.device).astype(np.int32)
 
 
 def _named(step: Step, name: str) -> Bool[np.ndarray, " ops"]:
-    """The ops of a module, of the modules whose names begin so, or an op with all that is colocated with it."""
+    """The ops of a module, of all modules below a name, or of an op and all ops that are colocated with it."""
     ops = _with_prefix(step.modules, name)
     if ops.any():
         return ops
@@ -235,7 +242,58 @@ def _named(step: Step, name: str) -> Bool[np.ndarray, " ops"]:
 
 
 def _with_prefix(modules: Modules, name: str) -> Bool[np.ndarray, " ops"]:
-    begins = [
-        index for index, each in enumerate(modules.names) if each == name or each.startswith((f"{name}.", f"{name}/"))
+    """The ops of the module `name` and of the modules inside it."""
+    inside = (f"{name}.", f"{name}/")
+    rows = [row for row, module in enumerate(modules.names) if module == name or module.startswith(inside)]
+    return np.isin(modules.module, rows)
+
+
+CHAIN_HEADER = ("ms", "of the step", "where", "what", "ops", "why it began then")
+PLACES_HEADER = ("where", "ms", "of the step")
+MOVES_HEADER = ("module", "on", "step ms", "change", "feasible")
+
+
+def chain_rows(explanation: Explanation) -> list[tuple[str, ...]]:
+    """The critical chain as rows of text, under `CHAIN_HEADER`."""
+    return [
+        (
+            f"{terminal.ms(part.start_ns)} - {terminal.ms(part.end_ns)}",
+            terminal.percent((part.end_ns - part.start_ns) / explanation.step_time_ns),
+            part.where,
+            part.what,
+            str(part.nodes),
+            part.why,
+        )
+        for part in explanation.chain
     ]
-    return np.isin(modules.module, begins)
+
+
+def places_rows(explanation: Explanation) -> list[tuple[str, ...]]:
+    """The chain by place as rows of text, under `PLACES_HEADER`."""
+    return [
+        (place, terminal.ms(time_ns), terminal.percent(time_ns / explanation.step_time_ns))
+        for place, time_ns in explanation.places_ns.items()
+    ]
+
+
+def changes_rows(explanation: Explanation) -> list[tuple[str, ...]]:
+    """What is faster, the step time in ms and its change, as rows of text."""
+    before_ns = explanation.step_time_ns
+    return [
+        (each.what, terminal.ms(each.step_time_ns), terminal.change(each.step_time_ns, before_ns))
+        for each in explanation.changes
+    ]
+
+
+def moves_rows(moves: Sequence[Move], before_ns: int) -> list[tuple[str, ...]]:
+    """Moves as rows of text, under `MOVES_HEADER`; `before_ns` is the step time without them."""
+    return [
+        (
+            each.module,
+            each.device,
+            terminal.ms(each.step_time_ns),
+            terminal.change(each.step_time_ns, before_ns),
+            each.infeasible or "yes",
+        )
+        for each in moves
+    ]

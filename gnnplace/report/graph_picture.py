@@ -1,8 +1,8 @@
 """Draws a graph before placement: its parallelism over time, and when each of its layers could run.
 
-Every op starts when its inputs are ready and takes its time on its fastest device; transfers are free. The picture is
-as wide as the critical path. The mean height of its upper part is work / critical path, an upper bound on the speed-up
-of several devices.
+Every op starts when its inputs are ready and takes its time on its fastest device; transfers are free. The width of the
+picture is the critical path. The mean height of its upper part is work / critical path, an upper bound on the speed-up
+by several devices.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gnnplace.schedules.paths import longest_paths
 
 INTERVALS = 700
 MOST_NAMES = 40
-HALF = 0.45  # of a layer's row
+HALF = 0.45  # half the height of a layer's lines, in rows
 
 
 def write_graph_picture(
@@ -64,10 +64,9 @@ def draw_parallelism(
 def draw_layers(
     axes: Axes, graph: ComputationGraph, start_ns: Int64[np.ndarray, " ops"], end_ns: Int64[np.ndarray, " ops"]
 ) -> None:
-    """Draws a row for each layer, in order of earliest start, with a line for each phase; ops without a layer come
-    last.
+    """Draws a row for each layer, in order of earliest start, with a line for each phase.
 
-    If there are many layers, only some are labelled.
+    Ops without a layer come last. Of many layers only `MOST_NAMES` are labelled.
     """
     names = (*graph.layer.values, "no layer")
     layer = np.where(graph.layer.index < 0, len(names) - 1, graph.layer.index)
@@ -95,7 +94,7 @@ def at_once(
 
 
 def _passed(since_ns: Int64[np.ndarray, " ops"], edges_ns: Float[np.ndarray, " edges"]) -> Float[np.ndarray, " edges"]:
-    """For each edge, the sum of its distances from all earlier times, in ns."""
+    """For each edge, the sum of its distances in ns to all times before it."""
     ordered = np.sort(since_ns)
     before = np.searchsorted(ordered, edges_ns)
     return before * edges_ns - np.append(0, np.cumsum(ordered))[before]

@@ -1,8 +1,8 @@
 """Which device runs each module at each time step: the picture of a placement in Mirhoseini et al. (2018), with
 backward passes.
 
-Rows are modules, columns the time steps of an unrolled network; ops without a time step have a column for each phase. A
-cell has the colour of the device that does most of its work.
+Rows are modules. Columns are the time steps of an unrolled network; ops without a time step have a column for each
+phase. The colour of a cell is the device that does most of its work.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from gnnplace.report.picture import coloured_phases
 from gnnplace.report.timeline_data import device_colours
 
 MOST_HEIGHT = 1100
-NARROWEST = 0.14  # of the picture, that a panel is wide at least
-GAP = 0.02  # between panels
-MOST_TICKS, MOST_NAMES = 20, 80  # of a panel, and of modules
+NARROWEST = 0.14  # least width of a panel, as a fraction of the picture
+GAP = 0.02  # between panels, likewise
+MOST_TICKS, MOST_NAMES = 20, 80  # labels of a panel's columns, and of modules
 TIMELESS = "without a time step"
 BARE = {"automargin": True, "showgrid": False, "zeroline": False}
 
 
 class Panel(NamedTuple):
-    """Some columns of the picture: their names, and the column of each op, `NONE` for ops of other panels."""
+    """Columns of the picture: their names, and the column of each op, `NONE` for ops of other panels."""
 
     title: str
     columns: tuple[str, ...]
@@ -36,7 +36,7 @@ class Panel(NamedTuple):
 
 
 def panels(step: Step) -> list[Panel]:
-    """Time steps of forward and of backward passes, then phases of ops without a time step; only what occurs."""
+    """The panels that have columns: time steps of the forward pass, of the backward pass, phases without time steps."""
     graph = step.problem.graph
     backward = graph.phase.among(["backward_data", "backward_weight"])
     timed = graph.time_step != NONE
@@ -53,7 +53,7 @@ def panels(step: Step) -> list[Panel]:
 
 
 def figure(step: Step) -> dict[str, Any]:
-    """The picture as a figure of plotly: a heat map for each panel, side by side."""
+    """The picture as a plotly figure: a heat map for each panel, side by side."""
     names, drawn_panels = step.problem.cluster.device_names, panels(step)
     columns = np.array([len(panel.columns) for panel in drawn_panels])
     widths = np.maximum(NARROWEST * columns.sum(), columns)
@@ -86,7 +86,7 @@ def work_ns(step: Step, panel: Panel) -> Int64[np.ndarray, "modules columns devi
 
 
 def _ticks(names: Sequence[str], most: int) -> dict[str, Any]:
-    """An axis of names, of which at most so many are written."""
+    """An axis of names, of which at most `most` are written."""
     apart = -(-len(names) // most)
     return BARE | {"tickvals": list(range(0, len(names), apart)), "ticktext": list(map(plain, names[::apart]))}
 

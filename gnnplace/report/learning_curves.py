@@ -15,16 +15,16 @@ from gnnplace.report.page import plain
 
 CONFIDENCE = 0.95
 GREY, RED = "#667085", "#d92d20"
-BOUND = "bound"  # the level that nothing passes
-WIDE = 3  # times as much at the end of a logarithmic axis as at its beginning
+BOUND = "bound"  # the name of the lower bound among the levels
+WIDE = 3  # largest / smallest value from which on an axis is logarithmic
 
-History = Mapping[int, float]  # an update and the value there
+History = Mapping[int, float]  # update -> value
 
 
 class MeanOverSeeds(NamedTuple):
-    """The geometric mean over seeds with its interval of 95 %: Student's t of the logarithms.
+    """The geometric mean over seeds with its 95 % interval: Student's t of the logarithms.
 
-    Of one seed there is no interval, and `low` and `high` are the mean.
+    With one seed `low` and `high` are the mean.
     """
 
     mean: float
@@ -34,7 +34,7 @@ class MeanOverSeeds(NamedTuple):
 
 
 class Rated(NamedTuple):
-    """A planner or a policy with what its placements take."""
+    """A heuristic or a learned policy with the step time of its placements."""
 
     name: str
     value: MeanOverSeeds
@@ -42,7 +42,7 @@ class Rated(NamedTuple):
 
 
 def estimate(values: Sequence[float]) -> MeanOverSeeds:
-    """The mean of some seeds' values, which are positive.
+    """The mean of the values of several seeds, which must be positive.
 
     >>> [round(value, 3) for value in estimate([1.0, 10.0, 100.0])]
     [10.0, 0.033, 3048.862, 3]
@@ -65,18 +65,18 @@ def curves(
     levels: Mapping[str, float],
     unit: str,
 ) -> dict[str, Any]:
-    """A figure of the means over seeds by update; `lines` has a history for each seed, by method and quantity.
-    `levels` are horizontal lines, by name.
+    """A figure of means over seeds by update, with horizontal lines at `levels`, by name.
 
-    The first quantity is drawn solid, with its interval as a band; the others are dotted.
+    `lines` has the histories of all seeds, by method and quantity. The first quantity is drawn solid, with its interval
+    as a band; the others are dotted.
     """
     quantities, data = list(dict.fromkeys(what for _, what in lines)), list[dict[str, Any]]()
-    drawn, seen = set[int](), list(levels.values())
+    all_updates, all_values = set[int](), list(levels.values())
     for (method, what), histories in lines.items():
         updates, values = _together(histories)
-        drawn.update(updates)
+        all_updates.update(updates)
         means = [estimate(column) for column in values.T.tolist()]
-        seen += [each.mean for each in means]
+        all_values += [each.mean for each in means]
         first = what == quantities[0]
         line = {"color": colour[method], "dash": "solid" if first else "dot", "width": 2 if first else 1.2}
         name = plain(f"{method}: {what}" if len(quantities) > 1 else method)
@@ -89,74 +89,61 @@ def curves(
         })  # fmt: skip
     for name, level in levels.items():
         data.append({
-            "type": "scatter", "mode": "lines", "x": [min(drawn), max(drawn)], "y": [level, level], "name": plain(name),
+            "type": "scatter", "mode": "lines", "name": plain(name),
+            "x": [min(all_updates), max(all_updates)], "y": [level, level],
             "line": {"color": RED if name == BOUND else GREY, "dash": "dot" if name == BOUND else "dash", "width": 1.5},
             "hovertemplate": f"{plain(name)}: %{{y:.4~f}} {unit}<extra></extra>",
         })  # fmt: skip
-    axes = {"xaxis": {"title": {"text": "update"}, "gridcolor": "#eceef2"}, "yaxis": _times(unit, seen)}
+    axes = {"xaxis": {"title": {"text": "update"}, "gridcolor": "#eceef2"}, "yaxis": _times(unit, all_values)}
     return {"data": data, "layout": _layout(440) | axes}
 
 
 def beside(rated: Sequence[Rated], bound: float | None, unit: str) -> dict[str, Any]:
-    """A figure of policies beside heuristics: a dot each, the fastest
-    on top, intervals over seeds, the bound as a line.
-    """
+    """A figure with a dot for each policy and heuristic, the fastest on top, with intervals over seeds and a bound."""
     ordered = sorted(rated, key=lambda each: each.value.mean)
-    seen = [each.value.mean for each in rated] + ([] if bound is None else [bound])
-    data = []
-    for learned, name, shade in ((True, "policies", to_hex("C0")), (False, "heuristics", GREY)):
-        shown = [each for each in ordered if each.learned == learned]
-        errors = {
-            "type": "data", "symmetric": False, "array": [each.value.high - each.value.mean for each in shown],
-            "arrayminus": [each.value.mean - each.value.low for each in shown],
-        }  # fmt: skip
-        data.append({
-            "type": "scatter", "mode": "markers", "x": [each.value.mean for each in shown],
-            "y": [plain(each.name) for each in shown],
-            "error_x": errors,
-            "marker": {"color": shade, "size": 9}, "name": name,
-            "hovertemplate": f"%{{y}}: %{{x:.4~f}} {unit}<extra></extra>",
-        })  # fmt: skip
+    values = [each.value.mean for each in rated] + ([] if bound is None else [bound])
+    data = [
+        _dots([each for each in ordered if each.learned == learned], name, shade, unit)
+        for learned, name, shade in ((True, "policies", to_hex("C0")), (False, "heuristics", GREY))
+    ]
+    names = [plain(each.name) for each in reversed(ordered)]
     layout = _layout(170 + 24 * len(ordered)) | {
-        "xaxis": _times(unit, seen),
-        "yaxis": {
-            "categoryorder": "array",
-            "categoryarray": [plain(each.name) for each in reversed(ordered)],
-            "automargin": True,
-            "ticks": "outside",
-        },
+        "xaxis": _times(unit, values),
+        "yaxis": {"categoryorder": "array", "categoryarray": names, "automargin": True, "ticks": "outside"},
     }
     if bound is not None:
-        line = {
-            "type": "line",
-            "x0": bound,
-            "x1": bound,
-            "yref": "paper",
-            "y0": 0,
-            "y1": 1,
-            "line": {"color": RED, "dash": "dot"},
-        }
-        layout |= {
-            "shapes": [line],
-            "annotations": [_named(BOUND, float(np.log10(bound)) if _logarithmic(seen) else bound)],
-        }
+        layout |= _bound_line(bound, _logarithmic(values))
     return {"data": data, "layout": layout}
 
 
-def _named(name: str, at: float) -> dict[str, Any]:
+def _dots(rated: Sequence[Rated], name: str, colour: str, unit: str) -> dict[str, Any]:
+    """A dot for each row, with its interval as an error bar."""
+    errors = {
+        "type": "data", "symmetric": False, "array": [each.value.high - each.value.mean for each in rated],
+        "arrayminus": [each.value.mean - each.value.low for each in rated],
+    }  # fmt: skip
     return {
-        "text": name,
-        "x": at,
-        "yref": "paper",
-        "y": 1,
-        "yanchor": "bottom",
-        "showarrow": False,
-        "font": {"color": RED},
-    }
+        "type": "scatter", "mode": "markers", "x": [each.value.mean for each in rated],
+        "y": [plain(each.name) for each in rated], "error_x": errors, "marker": {"color": colour, "size": 9},
+        "name": name, "hovertemplate": f"%{{y}}: %{{x:.4~f}} {unit}<extra></extra>",
+    }  # fmt: skip
+
+
+def _bound_line(bound: float, logarithmic: bool) -> dict[str, Any]:
+    """The part of a layout that draws the bound as a vertical line with its name."""
+    line = {
+        "type": "line", "x0": bound, "x1": bound, "yref": "paper", "y0": 0, "y1": 1,
+        "line": {"color": RED, "dash": "dot"},
+    }  # fmt: skip
+    name = {
+        "text": BOUND, "x": float(np.log10(bound)) if logarithmic else bound, "yref": "paper", "y": 1,
+        "yanchor": "bottom", "showarrow": False, "font": {"color": RED},
+    }  # fmt: skip
+    return {"shapes": [line], "annotations": [name]}
 
 
 def _times(unit: str, values: Sequence[float]) -> dict[str, Any]:
-    """An axis of times or their ratios, logarithmic where these differ much."""
+    """An axis of times or their ratios, logarithmic if they differ by more than a factor of `WIDE`."""
     axis: dict[str, Any] = {"title": {"text": unit}, "gridcolor": "#eceef2"}
     if not _logarithmic(values):
         return axis
@@ -184,8 +171,9 @@ def _band(updates: list[int], means: Sequence[MeanOverSeeds], colour: str, name:
 
 
 def _together(histories: Sequence[History]) -> tuple[list[int], Float64[np.ndarray, "seeds updates"]]:
-    """All seeds at the updates of any, from the first on that every seed
-    has a value for; a value holds until the seed's next.
+    """The values of all seeds at the updates of any seed; a seed's value holds until its next one.
+
+    The updates begin where every seed has a value.
     """
     begin = max(min(history) for history in histories)
     updates = sorted({update for history in histories for update in history if update >= begin})

@@ -1,4 +1,4 @@
-"""A report as one HTML file: plotly.js, what it draws and the data are inside, so it opens without a network."""
+"""A report as one HTML file that contains plotly.js, its scripts and its data, so it opens without a network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gnnplace.complaints import printable
 from gnnplace.formats import atomic
 
 ENDING = ".html"
-# nothing is fetched
+# the browser fetches nothing
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
@@ -27,10 +27,7 @@ class Section(NamedTuple):
 
 
 def check(path: str | os.PathLike[str]) -> None:
-    """Raises ValueError where no report can be written: the path does not end in `.html`, or plotly is missing.
-
-    Said before the work.
-    """
+    """Raises ValueError if no report can be written: the path does not end in `.html`, or plotly is missing."""
     if not os.fspath(path).endswith(ENDING):
         raise ValueError(f"{os.fspath(path)}: a report is HTML; the ending is {ENDING}")
     if find_spec("plotly") is None:
@@ -40,10 +37,10 @@ def check(path: str | os.PathLike[str]) -> None:
 
 
 def write_page(path: str | os.PathLike[str], title: str, sections: Sequence[Section], data: Mapping[str, Any]) -> None:
-    """Writes a page, whole or not at all. `data` is what its scripts draw: `figures` of plotly by the id of an element,
-    and `timeline`.
+    """Writes a page, whole or not at all.
 
-    Raises ValueError as `check` does, OSError where the file can't be written.
+    `data` is drawn by the page's scripts: `figures` has plotly figures by the id of an element, `timeline` a timeline.
+    Raises ValueError as `check` does, OSError if the file can't be written.
     """
     check(path)
     atomic.write_text(path, page(title, sections, data))
@@ -70,15 +67,15 @@ def page(title: str, sections: Sequence[Section], data: Mapping[str, Any]) -> st
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], attributes: Iterable[str] = ()) -> str:
-    """A table of texts; columns after the first are right-aligned where they hold numbers.
+    """An HTML table of texts; cells that hold numbers are right-aligned.
 
-    `attributes` are those of the rows.
+    `attributes` has the HTML attributes of each row.
     """
-    given = list(attributes)
+    row_attributes = list(attributes)
     lines = [f"<tr>{''.join(f'<th>{shown(name)}</th>' for name in header)}</tr>"]
     for number, row in enumerate(rows):
         cells = "".join(f"<td{_alignment(cell)}>{shown(cell)}</td>" for cell in row)
-        lines.append(f"<tr{f' {given[number]}' if given else ''}>{cells}</tr>")
+        lines.append(f"<tr{f' {row_attributes[number]}' if row_attributes else ''}>{cells}</tr>")
     return f'<div class="wide"><table>\n{chr(10).join(lines)}\n</table></div>'
 
 
@@ -88,13 +85,14 @@ def facts(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def shown(text: str) -> str:
-    """Text of others in HTML."""
+    """Text from any source, escaped for HTML."""
     return html.escape(printable(text))
 
 
 def plain(name: str) -> str:
-    """A name in a figure of plotly, which has tags, entities, templates and formulas of its own; `timeline.js` has the
-    same for its names.
+    """A name escaped for a plotly figure, where tags, entities, templates and formulas have a meaning.
+
+    `timeline.js` escapes its names in the same way.
 
     >>> plain("100 % <b> %{x} $y$")
     '100 &#37; &#60;b&#62; &#37;{x} &#36;y&#36;'
@@ -103,7 +101,7 @@ def plain(name: str) -> str:
 
 
 def note(text: str) -> str:
-    """A paragraph that explains what is shown."""
+    """A paragraph that explains a figure or a table."""
     return f'<p class="note">{shown(text)}</p>'
 
 

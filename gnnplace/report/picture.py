@@ -1,4 +1,4 @@
-"""A simulated step as a picture, and what pictures have in common: file formats, colours of phases, bars over time."""
+"""A simulated step as a picture, and the parts that pictures share: file formats, colours of phases, bars over time."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ FORMATS: dict[str, dict[str, None]] = {
     ".png": {},
     ".svg": {"Date": None},
     ".pdf": {"CreationDate": None},
-}  # metadata to omit, so that bytes are reproducible
+}  # metadata without dates, so that bytes are reproducible
 MOST_OF_A_NAME = 60  # characters
-OPS, TRANSFERS = (-0.4, 0.25), (0.27, 0.4)  # where a device's ops and transfers lie around its line
+OPS, TRANSFERS = (-0.4, 0.25), (0.27, 0.4)  # heights of ops and transfers relative to their device's line
 
 
 def write_picture(path: str | os.PathLike[str], problem: Problem, placement: Placement, result: StepResult) -> None:
@@ -58,9 +58,7 @@ def write_picture(path: str | os.PathLike[str], problem: Problem, placement: Pla
 
 
 def draw(axes: Axes, problem: Problem, placement: Placement, timeline: Timeline) -> None:
-    """Draws the ops of each device, coloured by phase, and in black above them its transfers (sent, and received
-    copies); time in ms.
-    """
+    """Draws the ops of each device, coloured by phase; above them, in black, its sent and received transfers."""
     phases = coloured_phases(problem.graph)
     for phase in phases:
         start_ns, end_ns, device = (
@@ -108,9 +106,7 @@ def name_colours(axes: Axes, colours: Sequence[tuple[str, str]]) -> None:
 
 
 def bars(start_ns: np.ndarray, end_ns: np.ndarray, row: np.ndarray, low: float, high: float) -> list[np.ndarray]:
-    """The corners `[4, 2]` of one rectangle for each entry: from start
-    to end in ms, from `row + low` to `row + high`.
-    """
+    """The corners `[4, 2]` of a rectangle per entry: from start to end in ms, from `row + low` to `row + high`."""
     left, right = start_ns / 1e6, end_ns / 1e6
     corners = [(left, row + low), (right, row + low), (right, row + high), (left, row + high)]
     return list(np.stack([np.stack(corner, axis=1) for corner in corners], axis=1))
@@ -125,13 +121,13 @@ def check_ending(path: str | os.PathLike[str]) -> None:
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Writes a figure atomically; equal figures give equal bytes.
 
-    `$x$` in names is no formula, powers of ten are. Raises OSError.
+    `$x$` in a name is text, not a formula; powers of ten on axes are formulas. Raises OSError.
     """
     buffer = io.BytesIO()
     axes = [axis for each in figure.axes for axis in (each.xaxis, each.yaxis) if axis.get_scale() == "log"]
     powers = {label for axis in axes for label in axis.get_ticklabels(which="both")}
     for text in figure.findobj(Text):
-        text.set_parse_math(text in powers)  # a '$' in a name is a '$'
+        text.set_parse_math(text in powers)
     with rc_context({"svg.hashsalt": "gnnplace"}):
         figure.savefig(buffer, format=Path(path).suffix[1:], dpi=110, metadata=FORMATS[Path(path).suffix])
     atomic.write_bytes(path, buffer.getvalue())

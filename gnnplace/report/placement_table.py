@@ -1,4 +1,4 @@
-"""A placement as people read it: which layers stand on which devices, and what each device does and holds."""
+"""A placement as tables for people: the device of each layer, and the work and memory of each device."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from gnnplace.units.modules import modules
 
 MOST_ROWS = 30
 DEEPEST = 4  # levels of a layer's name
-MOST_DEVICES = 3  # that a row names
+MOST_DEVICES = 3  # devices that a row names
 SEPARATORS = re.compile(r"[/.]")
 
 
 class LayerRow(NamedTuple):
-    """Layers that follow one another and stand alike: their work on each device, and the bytes of their variables."""
+    """Consecutive layers with the same placement: their work on each device, and the bytes of their variables."""
 
     first: str
     last: str
@@ -39,9 +39,10 @@ class LayerRow(NamedTuple):
 
 
 def layer_rows(problem: Problem, placement: Placement) -> list[LayerRow]:
-    """The layers of a placement in the order in which they begin, at most `MOST_ROWS`: names as deep as fit, neighbours
-    on the same single device in one row; where the shortest names are still too many, those with most work, and all
-    others in one row.
+    """The layers of a placement in order of their first op, at most `MOST_ROWS` rows.
+
+    Names have as many levels as fit. Neighbours that run on the same single device share a row. If even the shortest
+    names are too many, the layers with most work have rows, and all others share one.
     """
     rows: list[LayerRow] = []
     for depth in range(DEEPEST, 0, -1):
@@ -53,7 +54,7 @@ def layer_rows(problem: Problem, placement: Placement) -> list[LayerRow]:
 
 
 def print_layers(problem: Problem, placement: Placement) -> None:
-    """The table of `layer_rows` on stdout."""
+    """Prints the table of `layer_rows` to stdout."""
     names = problem.cluster.device_names
     rows = [
         (
@@ -68,36 +69,21 @@ def print_layers(problem: Problem, placement: Placement) -> None:
 
 
 def print_devices(problem: Problem, placement: Placement, step: Predicted) -> None:
-    """What each device runs and holds over a step, on stdout."""
+    """Prints the ops, work and peak memory of each device to stdout."""
     ops = np.bincount(placement.device, minlength=problem.num_devices).tolist()
     rows = []
     for device, count in zip(problem.cluster.devices, ops, strict=True):
-        peak, idle = (
-            None if values is None else values[device.name] for values in (step.peak_memory_bytes, step.idle_ns)
-        )
+        peak = None if step.peak_memory_bytes is None else step.peak_memory_bytes[device.name]
+        idle = None if step.idle_ns is None else step.idle_ns[device.name]
         share = terminal.NONE if peak is None or not device.memory_bytes else f"{100 * peak / device.memory_bytes:.1f}"
-        busy, held = (
-            terminal.milliseconds(step.busy_ns[device.name]),
-            terminal.NONE if peak is None else f"{peak / 2**30:,.2f}",
-        )
-        rows.append(
-            (
-                device.name,
-                f"{count:,}",
-                busy,
-                terminal.milliseconds(idle),
-                held,
-                f"{device.memory_bytes / 2**30:,.1f}",
-                share,
-            )
-        )
+        times = terminal.milliseconds(step.busy_ns[device.name]), terminal.milliseconds(idle)
+        memory = terminal.NONE if peak is None else f"{peak / 2**30:,.2f}", f"{device.memory_bytes / 2**30:,.1f}"
+        rows.append((device.name, f"{count:,}", *times, *memory, share))
     terminal.print_table(("device", "ops", "busy", "idle", "peak memory\nGiB", "of\nGiB", "\n%"), rows)
 
 
 def beside_one_device(problem: Problem, placement: Placement, step_time_ns: int) -> str:
-    """What a step takes on the fastest device alone, under the same
-    schedule, and how the placement compares with it.
-    """
+    """The step time on the fastest device alone, under the same schedule, compared with the placement's."""
     fastest = best_device(problem, simulate, rule_of(placement.schedule))
     if fastest is None or not fastest.fits:
         return "fits on no device alone"
@@ -105,16 +91,12 @@ def beside_one_device(problem: Problem, placement: Placement, step_time_ns: int)
     on = f"{terminal.milliseconds(fastest.step_time_ns)} on {problem.cluster.device_names[fastest.device]}"
     if step_time_ns == fastest.step_time_ns:
         return f"{on}, as long as this placement"
-    return (
-        f"{on}; this placement takes "
-        f"{f'{change:.1f} % less' if change > 0 else f'{-change:.1f} % more, so prefer that device'}"
-    )
+    compared = f"{change:.1f} % less" if change > 0 else f"{-change:.1f} % more, so prefer that device"
+    return f"{on}; this placement takes {compared}"
 
 
-def said_as(problem: Problem, placement: Placement) -> str:
-    """The granularity of a placement, with what it takes to say it:
-    stages, modules that are whole, or how many are split.
-    """
+def in_words(problem: Problem, placement: Placement) -> str:
+    """The coarsest granularity that describes a placement: stages with their first modules, whole modules, or ops."""
     names, device = problem.cluster.device_names, devices_of_modules(problem.graph, placement.device)
     graph_modules = modules(problem.graph)
     match granularity(problem, placement):
@@ -143,7 +125,7 @@ def _rows(problem: Problem, placement: Placement, depth: int) -> list[LayerRow]:
 
 
 def _labels(graph: ComputationGraph, depth: int) -> list[str]:
-    """The layer of each op, shortened; its block or its kind where it has none."""
+    """The shortened layer of each op; its block or its kind if it has no layer."""
     short = ["/".join(SEPARATORS.split(layer)[:depth]) for layer in graph.layer.values]
     return [
         short[layer] if layer != NONE else _unnamed(graph, op) for op, layer in enumerate(graph.layer.index.tolist())
@@ -162,7 +144,7 @@ def _first_level(graph: ComputationGraph, labels: Iterable[str]) -> dict[str, in
 
 
 def _merged(rows: list[LayerRow]) -> list[LayerRow]:
-    """Neighbours on the same single device as one row, where there are too many rows."""
+    """If there are too many rows, one row for neighbours on the same single device."""
     if len(rows) <= MOST_ROWS:
         return rows
     runs: list[list[LayerRow]] = []
@@ -175,7 +157,7 @@ def _merged(rows: list[LayerRow]) -> list[LayerRow]:
 
 
 def _alone(row: LayerRow) -> int:
-    """The device that does all of a row's work, `NONE` where several do."""
+    """The device that does all of a row's work, `NONE` if several do."""
     busy = np.flatnonzero(row.work_ns)
     return int(busy[0]) if len(busy) == 1 else NONE
 

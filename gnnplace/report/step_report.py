@@ -1,6 +1,4 @@
-"""A placed step as a page that people look at: its timeline, memory, devices by
-module and time step, critical chain, planners, origin.
-"""
+"""A placed step as an HTML page: its timeline, memory, devices by module and time step, critical chain, planners."""
 
 from __future__ import annotations
 
@@ -17,7 +15,18 @@ from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.report.chain_words import Step, stepped
-from gnnplace.report.explanation import FASTER, Change, Explanation, Move, explain
+from gnnplace.report.explanation import (
+    CHAIN_HEADER,
+    FASTER,
+    MOVES_HEADER,
+    PLACES_HEADER,
+    Explanation,
+    chain_rows,
+    changes_rows,
+    explain,
+    moves_rows,
+    places_rows,
+)
 from gnnplace.report.page import Section, facts, note, shown, table, write_page
 from gnnplace.result import StepResult, metrics
 from gnnplace.version import VERSION
@@ -26,16 +35,14 @@ MOST_MOVES = 15
 
 
 class Rival(NamedTuple):
-    """What a planner's placement of the problem comes to."""
+    """Another planner and the step of its placement."""
 
     planner: str
     result: StepResult
 
 
 class Origin(NamedTuple):
-    """Where a placement comes from: the command that wrote the report,
-    and who made the placement, as far as that is known.
-    """
+    """The command that wrote the report and, if known, the provenance of the placement."""
 
     command: str
     provenance: Provenance | None = None
@@ -44,9 +51,9 @@ class Origin(NamedTuple):
 def write_step_report(
     path: str | os.PathLike[str], problem: Problem, placement: Placement, origin: Origin, rivals: Sequence[Rival] = ()
 ) -> None:
-    """Writes the page of a placed step; `rivals` are placements of the same problem, for the table of planners.
+    """Writes the page of a placed step, with a table of `rivals`, the steps of other planners on the same problem.
 
-    Raises ValueError where the placement has no step, or as `page.check` does; OSError where the file can't be written.
+    Raises ValueError if the placement has no step, or as `page.check` does; OSError if the file can't be written.
     """
     step, fused = stepped(problem, placement), placement.fusion is not None
     bound_ns, bound = lower_bound(problem, fused), bound_name(problem, fused)
@@ -56,7 +63,7 @@ def write_step_report(
         Section("What runs and what is sent, over time", _timeline()),
         Section(
             "Devices by module and time",
-            note("The device that does most of the work; the pointer shows all.") + _place("layers"),
+            note("The device that does most of the work; the pointer shows all devices.") + _place("layers"),
         ),
         Section("The critical chain: what the end of the step waited for, back to its start", _chain(explanation)),
         Section("What would help", _help(explanation)),
@@ -109,51 +116,21 @@ def _place(name: str) -> str:
 
 
 def _chain(explanation: Explanation) -> str:
-    rows = [
-        (
-            f"{_ms(part.start_ns)} - {_ms(part.end_ns)}",
-            _share(part.end_ns - part.start_ns, explanation),
-            part.where,
-            part.what,
-            str(part.nodes),
-            part.why,
-        )
-        for part in explanation.chain
-    ]
     ends = [f'data-from="{part.start_ns}" data-to="{part.end_ns}"' for part in explanation.chain]
-    places = [(place, _ms(time_ns), _share(time_ns, explanation)) for place, time_ns in explanation.places_ns.items()]
-    header = ("ms", "of the step", "where", "what", "ops", "why it began then")
     return (
-        note("A click on a row zooms the timeline to it.") + table(header, rows, ends) + "<h3>By place</h3>"
-        + table(("where", "ms", "of the step"), places)
+        note("A click on a row zooms the timeline to it.") + table(CHAIN_HEADER, chain_rows(explanation), ends)
+        + "<h3>By place</h3>" + table(PLACES_HEADER, places_rows(explanation))
     )  # fmt: skip
 
 
 def _help(explanation: Explanation) -> str:
-    now = explanation.step_time_ns
-    moved = table(
-        ("module", "on", "step ms", "change", "feasible"), [_move(each, now) for each in explanation.moves[:MOST_MOVES]]
-    )
+    moves = table(MOVES_HEADER, moves_rows(explanation.moves[:MOST_MOVES], explanation.step_time_ns))
     none = note("No module by itself would be better elsewhere.")
     return (
         '<div class="columns"><div><h3>Modules that would be better elsewhere, each by itself</h3>'
-        f"{moved if explanation.moves else none}</div>"
+        f"{moves if explanation.moves else none}</div>"
         f"<div><h3>With the same placement, {FASTER} times as fast</h3>"
-        f"{table(('what', 'step ms', 'change'), [_change(each, now) for each in explanation.changes])}</div></div>"
-    )
-
-
-def _change(each: Change, now_ns: int) -> tuple[str, ...]:
-    return each.what, _ms(each.step_time_ns), _change_of(each.step_time_ns, now_ns)
-
-
-def _move(each: Move, now_ns: int) -> tuple[str, ...]:
-    return (
-        each.module,
-        each.device,
-        _ms(each.step_time_ns),
-        _change_of(each.step_time_ns, now_ns),
-        each.infeasible or "yes",
+        f"{table(('what', 'step ms', 'change'), changes_rows(explanation))}</div></div>"
     )
 
 
@@ -173,7 +150,7 @@ def _devices(step: Step) -> str:
 
 
 def _planners(step: Step, rivals: Sequence[Rival], bound_ns: int, bound: str) -> str:
-    """A row for each planner and one for the bound; nothing without rivals."""
+    """A table with a row for each planner and one for the bound; nothing without rivals."""
     if not rivals:
         return ""
     cluster, rows = step.problem.cluster, []
@@ -183,8 +160,8 @@ def _planners(step: Step, rivals: Sequence[Rival], bound_ns: int, bound: str) ->
         over = terminal.NONE if result.feasible_ns is None else f"{result.feasible_ns / bound_ns:.3f}"
         shares = [terminal.percent(share) for share in (measures.load_balance, measures.communication_share)]
         memory = [terminal.mebibytes(size) for size in (peak, result.transferred_bytes)]
-        rows.append((name, _ms(result.step_time_ns), over, *shares, *memory, result.infeasible or "yes"))
-    rows.append((f"lower bound ({bound})", _ms(bound_ns), "1.000", *[""] * 5))
+        rows.append((name, terminal.ms(result.step_time_ns), over, *shares, *memory, result.infeasible or "yes"))
+    rows.append((f"lower bound ({bound})", terminal.ms(bound_ns), "1.000", *[""] * 5))
     header = ("planner", "step ms", "over the bound", "balance", "busiest channel", "peak memory", "sent", "feasible")
     return table(header, rows, [*[""] * len(rivals), 'class="bound"'])
 
@@ -206,15 +183,3 @@ def _origin(problem: Problem, placement: Placement, origin: Origin) -> str:
     if placement.fusion is not None:
         pairs.append(("fused", f"{problem.num_ops:,} ops to {len(np.unique(placement.fusion)):,}"))
     return facts((name, value) for name, value in pairs if value is not None)
-
-
-def _ms(time_ns: int | None) -> str:
-    return terminal.NONE if time_ns is None else f"{time_ns / 1e6:,.3f}"
-
-
-def _share(time_ns: int, explanation: Explanation) -> str:
-    return terminal.percent(time_ns / explanation.step_time_ns)
-
-
-def _change_of(time_ns: int | None, now_ns: int) -> str:
-    return terminal.NONE if time_ns is None else f"{100 * (time_ns / now_ns - 1):+.1f} %"

@@ -1,6 +1,6 @@
 """Printing of commands: values with units, lines, tables, one line of JSON, progress on stderr.
 
-Text is printed as `printable` has it.
+All text passes through `complaints.printable`, which escapes control characters.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def print_json(value: Any) -> None:
 
 
 def say(*lines: str) -> None:
-    """Prints lines to stdout, an empty one where there is none."""
+    """Prints lines to stdout; without lines an empty one."""
     sys.stdout.write("".join(f"{printable(line)}\n" for line in lines or ("",)))
 
 
@@ -41,12 +41,12 @@ def warn(line: str) -> None:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, most_width: int = WIDTH_OF_A_FILE
 ) -> None:
-    """Prints a table to stdout, folded at the width of the terminal or `most_width`; columns after the first are
-    right-aligned.
+    """Prints a table to stdout, folded at the width of the terminal, or at `most_width` if stdout is a file.
 
-    Headers after the first, which may be a name of others, may have several lines; all else has one.
+    Columns after the first are right-aligned, and their headers may have several lines. The first header may be a name
+    from a file, so it has one line, as all cells have.
     """
-    from rich.box import SIMPLE_HEAD  # rich takes longer than what is printed without a table
+    from rich.box import SIMPLE_HEAD  # imported late: commands that print no table are done before rich is imported
     from rich.console import Console
     from rich.table import Table
 
@@ -69,21 +69,19 @@ def print_table(
 
 
 def progress(quiet: bool) -> Say:
-    """A function that prints lines of progress to stderr; if `quiet`, it prints nothing."""
+    """A function that prints lines of progress to stderr, or nothing if `quiet`."""
     return lambda line: None if quiet else warn(line)
 
 
 class Wait:
-    """What takes long, on stderr: a line, the first time that it begins,
-    and on a terminal a bar each time, until it ends.
-    """
+    """Shows on stderr that something takes long: a line at its first beginning, and on a terminal a bar to its end."""
 
     def __init__(self, what: str, line: str) -> None:
         self._what, self._line = what, line
         self._bar: Progress | None = None
 
     def begin(self) -> None:
-        """It begins; the bar's time is that since the first beginning."""
+        """Shows the bar, whose clock runs since the first beginning."""
         if self._bar is None:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TimeElapsedColumn
@@ -96,14 +94,24 @@ class Wait:
             self._bar.start()
 
     def end(self) -> None:
-        """It ends; the bar goes."""
+        """Removes the bar."""
         if self._bar is not None and self._bar.console.is_terminal:
             self._bar.stop()
 
 
 def milliseconds(time_ns: int | None) -> str:
     """`12.345 ms`."""
-    return NONE if time_ns is None else f"{time_ns / 1e6:,.3f} ms"
+    return NONE if time_ns is None else f"{ms(time_ns)} ms"
+
+
+def ms(time_ns: int | None) -> str:
+    """`12.345`, for a column of milliseconds."""
+    return NONE if time_ns is None else f"{time_ns / 1e6:,.3f}"
+
+
+def change(time_ns: int | None, before_ns: int) -> str:
+    """`-12.3 %`, the change from one time to another."""
+    return NONE if time_ns is None else f"{100 * (time_ns / before_ns - 1):+.1f} %"
 
 
 def mebibytes(size: int | None) -> str:
@@ -122,7 +130,7 @@ def percent(share: float | None) -> str:
 
 
 def bounded(bound_ns: int, name: str, room: float | None) -> str:
-    """A lower bound, its name and, if known, the largest possible gain of a better placement."""
+    """A lower bound with its name and, if `room` is known, the largest possible gain of another placement."""
     if room == 0:
         return f"{milliseconds(bound_ns)} ({name}), reached: no placement is faster"
     gain = "" if room is None else f", a placement could still gain {percent(room)} at most"

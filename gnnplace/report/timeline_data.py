@@ -1,6 +1,4 @@
-"""What the timeline of a report shows, as columns of JSON: rows (streams of
-devices, channels), bars, ops, the critical chain, memory.
-"""
+"""The data of a report's timeline as JSON columns: rows (streams of devices, channels), bars, ops, chain, memory."""
 
 from __future__ import annotations
 
@@ -18,14 +16,14 @@ from gnnplace.report.chain_words import Step
 from gnnplace.report.picture import coloured_phases
 from gnnplace.schedules.device_use import memory_use, streams
 
-SHADES = 16  # that tell modules apart, from the network's first to its last
-FEW_DEVICES = 8  # that have colours of their own
+SHADES = 16  # colours of modules, from the network's first to its last
+FEW_DEVICES = 8  # up to so many devices have colours that differ clearly
 
 
 class Bars(NamedTuple):
-    """What is drawn: ops, transfers on the channels that send them, and again on those that receive them.
+    """The bars of ops, of transfers on their sending channels, and again on their receiving channels.
 
-    `row` is a place: a stream of a device, then the channels. `node` is an op, or a transfer behind the ops.
+    Rows are the streams of devices, then the channels. `node` is an op, or the number of ops + a transfer.
     """
 
     row: Int64[np.ndarray, " bars"]
@@ -35,9 +33,9 @@ class Bars(NamedTuple):
 
 
 def timeline_data(step: Step) -> dict[str, Any]:
-    """The columns by name.
+    """The columns by name, with times in ns and memory in bytes.
 
-    Times are in ns, memory in bytes; bars are sorted by row, then by start, and those of a row don't overlap.
+    Bars are sorted by row, then by start; bars of one row don't overlap.
     """
     rows, bars = _rows(step)
     order = np.lexsort((bars.start_ns, bars.row))
@@ -69,7 +67,7 @@ def device_colours(count: int) -> list[str]:
 def _rows(step: Step) -> tuple[list[dict[str, Any]], Bars]:
     """The rows, and the bars in them.
 
-    Every device has a row; further streams, and channels, have one where they are used.
+    Every device has a row. Its further streams, and channels, have one only if they are used.
     """
     cluster, timeline, ops = step.problem.cluster, step.timeline, step.problem.num_ops
     link = cluster.link_index[timeline.transfer_src, timeline.transfer_dst]
@@ -87,7 +85,8 @@ def _rows(step: Step) -> tuple[list[dict[str, Any]], Bars]:
     key[cluster.num_devices :][:ops] += stream
     used, row = np.unique(key, return_inverse=True)
     nodes = ops + np.arange(len(link))
-    return [_row(cluster, *divmod(each, int(cluster.streams.max()))) for each in used.tolist()], Bars(
+    rows = [_row(cluster, *divmod(each, int(cluster.streams.max()))) for each in used.tolist()]
+    return rows, Bars(
         row[cluster.num_devices :],
         np.concatenate([timeline.start_ns, timeline.transfer_start_ns, timeline.receive_start_ns[received]]),
         np.concatenate([timeline.end_ns, timeline.transfer_end_ns, timeline.receive_end_ns[received]]),
@@ -104,9 +103,7 @@ def _row(cluster: Cluster, place: int, stream: int) -> dict[str, Any]:
 
 
 def _ops(step: Step) -> dict[str, Any]:
-    """Ops by name, with codes of their kinds, phases and modules, the
-    colours of these, and the bytes of their outputs.
-    """
+    """The names, kinds, phases and modules of ops, with colours, and the bytes of their outputs."""
     graph, modules = step.problem.graph, step.modules
     phases = coloured_phases(graph)
     shades = [to_hex(colormaps["viridis"](shade / (SHADES - 1))) for shade in range(SHADES)]

@@ -1,4 +1,4 @@
-"""Commands are tested for what they do with planners, not for how far searches get: these are given little."""
+"""Searches get small budgets here: commands are tested for their use of planners, not for the results of searches."""
 
 import json
 

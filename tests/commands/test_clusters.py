@@ -1,4 +1,4 @@
-"""`gnnplace clusters`, a machine in a line of text wherever a cluster is asked for, and what docs/clusters.md shows."""
+"""`gnnplace clusters`, machines in a line of text as clusters of other commands, and the examples of docs/clusters.md."""
 
 import json
 import shlex

@@ -116,7 +116,7 @@ def test_every_explanation_is_of_a_planner():
 
 @pytest.fixture
 def dying(monkeypatch):
-    """CP-SAT's process ends as soon as it is asked."""
+    """CP-SAT's process ends at its first request."""
     exact._process.cache_clear()
     monkeypatch.setattr(exact.python, "command", lambda *arguments: ["sh", "-c", "kill -SEGV $$"])
     yield

@@ -1,4 +1,4 @@
-"""`gnnplace place` and `compare` under a constraint: what they print, write and refuse."""
+"""`gnnplace place` and `compare` under a constraint: their output, files and refusals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_written_placement_says_its_granularity_and_its_modules(name, capsys, 
     assert status == usage.DONE
     problem, document = gp.problem("two-tower-inference", "k40-2"), json.loads((tmp_path / "p.json").read_text())
     placement = read_placement(path, problem.graph, problem.cluster)
-    assert document["granularity"] == gp.granularity(problem, placement) and f"said as    {document['granularity']}s: " in out
+    assert document["granularity"] == gp.granularity(problem, placement) and f"in words   {document['granularity']}s: " in out
     found = gp.modules(problem.graph)
     assert list(document["modules"]) == list(found.names) and set(document["modules"].values()) <= {"gpu:0", "gpu:1"}
     assert all(

@@ -1,4 +1,4 @@
-"""`gnnplace place`, and what it shares with `compare`: the planners."""
+"""`gnnplace place`, and the planners that it shares with `compare`."""
 
 import json
 from operator import attrgetter

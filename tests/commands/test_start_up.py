@@ -1,4 +1,4 @@
-"""Parsers come first, imports after: what `--help` and usage errors wait for, and what a simulated step waits for."""
+"""Parsers come first, imports after: the imports of `--help`, of usage errors, and of a simulated step."""
 
 import gc
 import subprocess

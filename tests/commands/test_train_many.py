@@ -1,4 +1,4 @@
-"""`gnnplace train` on many problems: what it says before, a row for each family after, a file with every problem, and the exit status."""
+"""`gnnplace train` on many problems: the line before, a row for each family after, a file with every problem, and the exit status."""
 
 import csv
 

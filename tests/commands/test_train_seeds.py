@@ -1,4 +1,4 @@
-"""`train --seeds`: a run for each seed as it is alone, and then what they found over all."""
+"""`train --seeds`: each seed's run equals the run alone; the table at the end is over all seeds."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The program itself: exit statuses, one line for wrong use, what it imports, and who leaves early."""
+"""The program itself: exit statuses, one line for wrong use, its imports, and readers that leave early."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Reports in Chromium: they open without a network and without complaints, and zoom, pointer and search do what they say."""
+"""Reports in Chromium: they open without a network and without errors; zoom, pointer and search work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An explanation covers the whole step, says what the simulator says, and knows every module and op by name."""
+"""An explanation covers the whole step, agrees with the simulator, and knows every module and op by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture of a graph shows what could run at once and when each layer could: as soon as inputs are there, transfers free."""
+"""The picture of a graph shows how many ops could run at once, and when each layer could run, with free transfers."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a report shows of a step is what the simulator says: bars, critical chain, memory, devices by module and time."""
+"""The report of a step agrees with the simulator: bars, critical chain, memory, devices by module and time."""
 
 from __future__ import annotations
 

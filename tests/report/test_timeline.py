@@ -1,4 +1,4 @@
-"""The picture of a step shows what was simulated: where, when, in which phase."""
+"""The picture of a step shows the simulated device, time and phase of each op."""
 
 from dataclasses import replace
 

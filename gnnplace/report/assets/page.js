@@ -1,5 +1,5 @@
 "use strict";
-// Draws what the page's data hold: figures of plotly by the id of their element, and the timeline.
+// Draws the data of the page: plotly figures, by the id of their element, and the timeline.
 {
   const { figures = {}, timeline } = JSON.parse(document.getElementById("data").textContent);
   const options = { responsive: true, displaylogo: false };

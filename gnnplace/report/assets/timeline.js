@@ -1,10 +1,10 @@
 "use strict";
-// The timeline: what each device runs and each channel carries, and below it the memory of the devices, over the same time.
-// Bars are drawn as one path for each colour, anew for each view: one of less than a pixel is drawn as wide as that, and those that begin
-// in the same pixel are one. So the number of shapes depends on the width of the picture, not on the number of ops.
+// The timeline: the ops of each device and the transfers of each channel; below, the memory of the devices over the same time.
+// Each view draws one path for each colour. A bar narrower than a pixel is one pixel wide, and bars that begin in the same pixel are drawn
+// as one. So the number of shapes depends on the width of the picture, not on the number of ops.
 
 const MS = 1e6, MIB = 2 ** 20, MOST_MATCHES = 50, TRANSFER = "#30343d", CHAIN = "#d92d20", FOUND = "#e3128b";
-// A name in what plotly draws, which has tags, entities and templates of its own (page.plain in Python).
+// A name escaped for plotly, where tags, entities and templates have a meaning (page.plain in Python).
 const plain = (name) => name.replace(/[&<>%$]/g, (mark) => `&#${mark.charCodeAt(0)};`);
 const text = (number, digits = 3) => number.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
@@ -26,7 +26,7 @@ function drawTimeline(step, options) {
   // ---- drawing
   function width() { return Math.max(300, plot._fullLayout ? plot._fullLayout.xaxis._length : plot.clientWidth - 160); }
 
-  // The corners of some bars in the view: polygons with gaps between. `half` is half the height of an op, `least` the least width in pixels.
+  // The corners of the given bars in the view: polygons with gaps between them. `half` is half the height of an op, `least` the least width in pixels.
   function corners({ bars: wanted, half = 0.4, least = 1 }) {
     const [from, to] = shown, pixel = (to - from) / width(), x = [], y = [];
     let row = -1, left = 0, right = 0;
@@ -44,7 +44,7 @@ function drawTimeline(step, options) {
       [row, left, right] = [bars.row[bar], start, end];
     }
     flush();
-    return x.length ? { x, y } : { x: [null], y: [null] }; // plotly takes a trace without points out of the legend
+    return x.length ? { x, y } : { x: [null], y: [null] }; // plotly hides a trace without points from the legend
   }
 
   function groups() {

@@ -20,7 +20,6 @@ from gnnplace import package_data
 from gnnplace.cluster import Cluster
 from gnnplace.formats import atomic
 from gnnplace.isolation.lock import locked
-from gnnplace.report import results
 from gnnplace.training.run.mlflow_store import DATABASE, EXPERIMENT, database, experiment, in_one_line, local, opened
 from gnnplace.version import VERSION
 
@@ -169,7 +168,7 @@ def _open(
         run = matches[0].info.run_id
         client.update_run(run, status="RUNNING")
         return run, max((metric.step for metric in client.get_metric_history(run, STEP_METRIC)), default=-1)
-    commit = results.commit(package_data.CHECKOUT) if package_data.is_checkout() else None
+    commit = package_data.commit(package_data.CHECKOUT) if package_data.is_checkout() else None
     tags = {**more, FOLDER_TAG: name, VERSION_TAG: VERSION} | ({} if commit is None else {COMMIT_TAG: commit})
     run = client.create_run(experiment, run_name=name, tags=tags).info.run_id
     _log_parameters(client, run, parameters)

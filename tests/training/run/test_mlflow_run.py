@@ -67,7 +67,7 @@ def test_a_run_that_nothing_runs_is_marked_as_killed_by_the_next(runs):
 @pytest.mark.parametrize("checkout", [True, False])
 def test_a_run_in_a_checkout_says_its_commit(runs, monkeypatch, checkout):
     monkeypatch.setattr(tracking.package_data, "is_checkout", lambda: checkout)
-    monkeypatch.setattr(tracking.results, "commit", lambda folder: "0123456789ab+changes")
+    monkeypatch.setattr(tracking.package_data, "commit", lambda folder: "0123456789ab+changes")
     run = opened(runs, f"d-{checkout}")
     tags = mlflow.MlflowClient(tracking_uri=database(runs)).get_run(run.run_id).data.tags
     assert tags.get("mlflow.source.git.commit") == ("0123456789ab+changes" if checkout else None)

@@ -6,15 +6,11 @@ import datetime
 import json
 import os
 import platform
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from gnnplace.formats.atomic import write_bytes
-
-# of the whole repository, in whichever folder git is asked
-SOURCES = (":/gnnplace", ":/datasets", ":/configs", ":/experiments/*.py")
+from gnnplace.package_data import commit
 
 
 def provenance(repository: Path) -> dict[str, Any]:
@@ -28,15 +24,6 @@ def provenance(repository: Path) -> dict[str, Any]:
         "python": platform.python_version(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
-
-
-def commit(repository: Path) -> str | None:
-    """The commit of a repository's folder, with "+changes" where sources
-    differ from it; None without a commit, and without git.
-    """
-    revision = _git(repository, "rev-parse", "--short=12", "HEAD")
-    changed = _git(repository, "status", "--porcelain", "--", *SOURCES)
-    return revision and revision + ("+changes" if changed else "")
 
 
 def save(path: Path, document: dict[str, Any]) -> None:
@@ -54,13 +41,6 @@ def markdown_table(header: list[str], rows: list[list[str]]) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def _git(repository: Path, *arguments: str) -> str | None:
-    if shutil.which("git") is None:
-        return None
-    done = subprocess.run(["git", *arguments], cwd=repository, capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def _processor() -> str:

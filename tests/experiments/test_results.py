@@ -1,4 +1,4 @@
-"""What published figures say of where they come from."""
+"""The provenance of published figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gnnplace.report.results import commit, provenance
+from experiments.results import provenance
+from gnnplace.package_data import commit
 
 
 def git(folder: Path, *arguments: str) -> str:
