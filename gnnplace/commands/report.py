@@ -246,7 +246,7 @@ def _runs(methods: Methods) -> str:
         for name, runs in methods.items()
         for run in runs
     ]
-    return table(("method", "folder", "seed", "steps are", "updates, as configured", "problems with a placement"), rows)
+    return table(("method", "folder", "seed", "steps are", "updates", "problems with a placement"), rows)
 
 
 def _origin(chosen: argparse.Namespace) -> str:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from gnnplace.config import files
 from gnnplace.config.run import RunConfig
 from gnnplace.formats.placements import read_about
+from gnnplace.training.run import checkpoint, mlflow
 from gnnplace.training.run import folder as run_folder
-from gnnplace.training.run import mlflow
 
 APART = ("name", "seed", "runs", "tracking", "register", "trainer")  # knobs in which runs of one method differ
 MOST_PROBLEMS = 4  # that have curves of their own
@@ -23,18 +23,16 @@ History = dict[int, float]  # an update and the value there
 
 
 class PastRun(NamedTuple):
-    """A run by its folder. `curves` are by metric; `best_ns` and `bound_ns` are by the label of a problem."""
+    """A run by its folder. `updates` are those of its checkpoint, `curves` are by metric, `best_ns` and `bound_ns` by
+    the label of a problem.
+    """
 
     path: Path
     config: RunConfig
+    updates: int
     curves: dict[str, History]
     best_ns: dict[str, int]
     bound_ns: dict[str, int]
-
-    @property
-    def updates(self) -> int:
-        """The last update with a value."""
-        return max((max(curve) for curve in self.curves.values()), default=0)
 
     @property
     def measured(self) -> bool:
@@ -51,6 +49,7 @@ def read_run(path: Path) -> PastRun:
     config = files.read_config(path / run_folder.CONFIG)
     steps = {each.stem: read_about(each).predicted for each in sorted((path / run_folder.PLACEMENTS).glob("*.json"))}
     labels = sorted(steps)
+    updates = checkpoint.policy_of(path / checkpoint.FILE).updates_done if (path / checkpoint.FILE).is_file() else 0
     problem_metrics = (
         [f"{label}/{name}" for label in labels for name in ("best_ns", "mean_ns")]
         if len(labels) <= MOST_PROBLEMS
@@ -59,10 +58,10 @@ def read_run(path: Path) -> PastRun:
     curves = mlflow.histories(path, (*problem_metrics, *OVERALL, *VALIDATION))
     if config.evaluate == "measured":
         best = {label: round(curve[max(curve)]) for label in labels if (curve := curves.get(f"{label}/best_ns"))}
-        return PastRun(path, config, curves, best, {})
+        return PastRun(path, config, updates, curves, best, {})
     predicted = {label: step for label, step in steps.items() if step is not None and step.step_time_ns is not None}
     best = {label: step.step_time_ns for label, step in predicted.items() if step.step_time_ns is not None}
-    return PastRun(path, config, curves, best, {label: step.bound_ns for label, step in predicted.items()})
+    return PastRun(path, config, updates, curves, best, {label: step.bound_ns for label, step in predicted.items()})
 
 
 def methods(runs: Sequence[PastRun]) -> dict[str, list[PastRun]]:
