@@ -114,6 +114,15 @@ def probability(policy, problem, device):
     return [float(torch.softmax(step["device"].logits[0], -1)[0, 0, device]) for step in tape.steps]
 
 
+@pytest.mark.parametrize("fast", [0, 1])
+def test_an_update_makes_the_faster_device_more_probable_in_every_step(fast):
+    problem = one_op(fast)
+    made = taught(problem, updates=1, samples=16)
+    before = probability(made.policy, problem, fast)
+    fit(made)
+    assert all(later > earlier for earlier, later in zip(before, probability(made.policy, problem, fast), strict=True))
+
+
 def test_as_published_the_faster_device_is_learned_without_a_baseline():
     credit = CreditConfig(returns="own", gamma=0.95, baseline="none", initial=None, normalise=False)
     reward = dataclasses.replace(settings().reward, kind="inverse", overflow=0.0)
