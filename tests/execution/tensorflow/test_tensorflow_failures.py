@@ -32,13 +32,6 @@ from gnnplace.isolation.worker import usable_cores
 
 
 @pytest.fixture(scope="module")
-def template():
-    shared = Template()
-    yield shared
-    shared.close()
-
-
-@pytest.fixture(scope="module")
 def branches(template) -> TensorFlowWorkload:
     return TensorFlowWorkload(MODELS[0], template=template)
 

@@ -131,19 +131,6 @@ def test_choices_rename_equal_devices_by_first_use_and_make_the_placement():
     assert choices["device"].tolist() == [[0, 0, 1]] and again.device.tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("knobs", "words"),
-    [
-        ({"width": 0}, "policy.width: 0 is not between 1 and"),
-        ({"bound": -1.0}, "policy.bound: -1.0 is below 0"),
-        ({"schedule": "given"}, "'given'"),
-    ],
-)
-def test_a_wrong_knob_is_one_line(knobs, words):
-    with pytest.raises(ValueError, match=words):
-        ColocRLConfig(**knobs)
-
-
 def test_the_paper_and_nothing_else():
     config = read_settings("colocrl", "published")
     training = config.training
