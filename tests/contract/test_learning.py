@@ -31,7 +31,7 @@ CREDIT = {
 }
 """Policies whose episodes have several steps learn what each was worth."""
 TRAINING = {
-    "hierarchical-paper": ({"groups": 4}, {"updates": 40, "samples": 8, "credit": MOVING_AVERAGE}),
+    "hierarchical-paper": ({"groups": 4}, {"updates": 25, "samples": 8, "credit": MOVING_AVERAGE}),
     "hierarchical-gnn": ({"groups": 4, "encoder_width": 16, "devices": "observed"}, {"updates": 20, "groupings": 8, "samples": 2}),
     "colocrl-paper": ({}, {"updates": 30, "samples": 8, "credit": MOVING_AVERAGE}),
     "colocrl-gnn": ({}, {"updates": 12, "samples": 16}),
@@ -39,7 +39,7 @@ TRAINING = {
     "unit-placer-paper": ({}, {"updates": 8, "samples": 16}),
     "improver-None": ({}, {"updates": 3, "samples": 8}),
     "placeto-gnn": ({}, {"updates": 16, "samples": 12}),
-    "hsdag-paper": ({"width": 32}, {"updates": 16, "samples": 16, "lr": 0.003}),
+    "hsdag-paper": ({"width": 32}, {"updates": 12, "samples": 16, "lr": 0.003}),
     "hsdag-gnn": ({"width": 32}, {"updates": 16, "samples": 16, "lr": 0.003}),
     "go-paper": ({"iterations": 1}, {"updates": 20, "samples": 16, "lr": 0.01}),
     "go-gnn": ({"iterations": 1}, {"updates": 20, "samples": 16, "lr": 0.01}),
