@@ -12,6 +12,7 @@ from functools import cache
 from random import Random
 from typing import Literal, NamedTuple
 
+from experiments.random_documents import KINDS, random_cluster, random_graph, receive_apart
 from gnnplace.choices import FAMILIES
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.corpus import manifest
@@ -22,7 +23,6 @@ from gnnplace.formats.graphs import graph_of
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.problems import Problem
 from gnnplace.training.run import selection
-from tests.support.random_problems import KINDS, random_cluster, random_graph, receive_apart
 
 Growth = Literal["memory doubled", "one device more"]
 DONORS = ("nmt-2", "deepfm", "bert-base", "inception-v3-b1", "resnet-50", "gcn")

@@ -13,6 +13,7 @@ import mlflow
 import pytest
 import torch
 from support.graphs import chains
+from support.processes import LATE_S, START_UP_S
 from support.short_searches import shorten_searches
 
 from gnnplace import cli
@@ -148,11 +149,11 @@ def test_a_sigterm_stops_after_the_update_and_a_resumed_run_ends_like_an_uninter
     environment = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[1])}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     checkpoint = tmp_path / "unit-placer-1" / "checkpoint.safetensors"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + START_UP_S
     while not checkpoint.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    _, complaint = process.communicate(timeout=60)
+    _, complaint = process.communicate(timeout=LATE_S)
     assert process.returncode == 143 and complaint.count("\n") == 1 and "--resume" in complaint
     assert 0 < policy_of(checkpoint).updates_done < 82
     zero_shot.planner(str(checkpoint), seed=0)  # it is usable

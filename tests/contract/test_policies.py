@@ -1,6 +1,7 @@
 """What every policy of the table promises, with each of its encoders."""
 
-from dataclasses import replace
+import re
+from dataclasses import fields, replace
 from functools import partial
 
 import numpy as np
@@ -16,8 +17,10 @@ from gnnplace.costs import roofline
 from gnnplace.placement import Placement
 from gnnplace.placement import check as legal
 from gnnplace.policies.hierarchical.config import HierarchicalConfig
+from gnnplace.policies.protocol import Imitates
 from gnnplace.policies.registry import POLICIES
 from gnnplace.policies.tape import Tape
+from gnnplace.simulator.simulator import simulate
 from gnnplace.training.update.rollout import greedy, replay, rollout
 
 SWITCHES = ("encoder", "features", "neighbours", "kinds", "devices", "grouper", "grouping", "order")
@@ -72,6 +75,46 @@ def test_another_number_of_devices_is_placed_on_or_refused(config):
             config.shape([two, three])
     else:
         assert legal(three, greedy(policy, testing.evaluator(policy))(three)) is None
+
+
+@pytest.mark.parametrize("kind", POLICIES)
+def test_a_knob_out_of_range_is_one_line(kind):
+    """Every number of a configuration has its range, and no policy takes priorities for a rule."""
+    config = POLICIES[kind]()
+    numbers = {field.name: type(getattr(config, field.name)) for field in fields(config)}
+    for name, number in numbers.items():
+        if number not in (int, float):
+            continue
+        with pytest.raises(ValueError, match=rf"^policy\.{name}: {number(-1)} is [^\n]+$") as refused:
+            replace(config, **{name: number(-1)})
+        if ends := re.search(r"between (\d+) and (\d+)$", str(refused.value)):
+            for outside in (int(ends[1]) - 1, int(ends[2]) + 1):
+                with pytest.raises(ValueError, match=rf"^policy\.{name}: {outside} is not between {ends[1]} and {ends[2]}$"):
+                    replace(config, **{name: outside})
+    with pytest.raises(ValueError, match=r"^policy\.schedule: 'given' needs priorities, and this knob names a rule"):
+        replace(config, schedule="given")
+
+
+IMITATORS = {"hierarchical", "unit-placer", "colocrl", "go"}
+
+
+@pytest.mark.parametrize("config", [config for config in CONFIGS if config.kind in IMITATORS], ids=named)
+def test_choices_make_the_placement_with_equal_devices_named_by_first_use(config):
+    """Two chains stand on a device each. The devices are equal, so the first chain's is called the first."""
+    of = chains(2, 3, 2)
+    placement = Placement(np.array([1, 1, 1, 0, 0, 0], dtype=np.int32))
+    policy = testing.built(config, of)
+    assert isinstance(policy, Imitates) == (getattr(config, "grouper", None) != "none")
+    if isinstance(policy, Imitates):
+        tape = Tape.recorded([policy.choices(of, placement)] * getattr(config, "iterations", 1))
+        again = rollout(policy, of, tape, testing.evaluator(policy))[-1].placements[0]
+        assert tape.log_probability().isfinite().all()
+        times = [result.step_time_ns for result in simulate(of, [placement, again])]
+        assert again.device.tolist() == [0, 0, 0, 1, 1, 1] and times[0] == times[1]
+
+
+def test_a_policy_that_chooses_no_placement_imitates_none():
+    assert {kind for kind in POLICIES if isinstance(testing.built(small(kind)[0], chains(2, 3, 2)), Imitates)} == IMITATORS
 
 
 class Forgetful(torch.nn.Module):

@@ -55,7 +55,7 @@ def traced(tmp_path_factory):
     """Each of these members, and its checksum when it is built again; from a process of its own, where no types are checked."""
     folder = tmp_path_factory.mktemp("members")
     printed = subprocess.run(
-        [sys.executable, "-c", BUILD_TWICE, str(folder)], capture_output=True, text=True, check=True, timeout=300
+        [sys.executable, "-c", BUILD_TWICE, str(folder)], capture_output=True, text=True, check=True, timeout=900
     ).stdout.split()  # fmt: skip
     return {name: (store.load(folder / f"{name}.arrow"), again) for name, again in zip(ONE_EACH, printed, strict=True)}
 
@@ -77,7 +77,7 @@ def test_a_member_built_again_is_the_same(name, traced):
 def test_a_member_is_written_as_json(traced, tmp_path):
     graph, path = traced["enas-nmt-00"][0], tmp_path / "member.json"
     command = [sys.executable, "-m", "datasets.build_generated", graph.name, "-o", str(path)]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=900).stdout
     assert read_graph(path).sha256 == graph.sha256 and graph.sha256 in printed
 
 

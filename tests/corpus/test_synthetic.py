@@ -74,9 +74,9 @@ for family in {FAMILIES}:
     synthetic(family, num_ops=100, seed=0, donors=donors)  # compiles
     seconds = []
     for seed in range(3):
-        start = time.perf_counter()
+        start = time.process_time()
         synthetic(family, num_ops=10_000, seed=seed, donors=donors)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     print(min(seconds))
 """
 
@@ -95,7 +95,7 @@ def test_hash_seeds_change_nothing():
 
 
 @pytest.mark.slow
-def test_ten_thousand_ops_take_well_under_a_second():
+def test_ten_thousand_ops_take_well_under_a_second_of_processor_time():
     assert max(map(float, elsewhere(SECONDS).split())) < 1
 
 

@@ -85,6 +85,7 @@ def hostile_op(shared: Marked, way: str) -> str:
     return names[list(hostile_workloads.WAYS).index(way)]
 
 
+HANGS_S = 8.0  # the limit of a step that hangs: a busy machine, too, has started it by then
 OUTCOMES = [
     ("segfault", "crash", "cpu:1 was killed by SIGSEGV"),
     ("exit", "crash", "cpu:1 ended with status 3"),
@@ -92,11 +93,11 @@ OUTCOMES = [
     ("crash", "crash", "RuntimeError: xxx"),
     ("own_exception", "crash", "a sentence of two lines"),
     ("vanish", "crash", "cpu:1 ended with status 0"),
-    ("sleep", "timeout", "run: not done after 2 s"),
-    ("daemon", "timeout", "run: not done after 2 s"),
-    ("forks", "timeout", "run: not done after 2 s"),
-    ("deaf", "timeout", "run: not done after 2 s"),
-    ("silent", "timeout", "run: not done after 2 s"),
+    ("sleep", "timeout", "run: not done after 8 s"),
+    ("daemon", "timeout", "run: not done after 8 s"),
+    ("forks", "timeout", "run: not done after 8 s"),
+    ("deaf", "timeout", "run: not done after 8 s"),
+    ("silent", "timeout", "run: not done after 8 s"),
     ("allocate", "out_of_memory", "Unable to allocate"),
     ("native_hoard", "out_of_memory", "can't allocate memory"),
     ("no_kernel", "unsupported", "NotImplementedError: no kernel here"),
@@ -108,12 +109,12 @@ OUTCOMES = [
 def test_what_a_device_process_does_is_one_outcome(
     way: str, outcome: str, reason: str, shared: Marked, run: Callable[..., Any], tmp_path: Path
 ) -> None:
-    limit, host_alone, start, shared_memory = 2.0, alive(shared.mark), time.monotonic(), set(os.listdir("/dev/shm"))
+    host_alone, start, shared_memory = alive(shared.mark), time.monotonic(), set(os.listdir("/dev/shm"))
     path = placed(shared, tmp_path / "p.json", hostile_op(shared, way))
-    status, found, err = run("--cluster", "cpu-2", "--placement", path, "--limit", str(limit if outcome == "timeout" else 60))
+    status, found, err = run("--cluster", "cpu-2", "--placement", path, "--limit", str(HANGS_S if outcome == "timeout" else START_UP_S))
     assert (status, found["outcome"]) == (5, outcome)
     assert reason in found["reason"] and len(found["reason"]) < 600 and "Traceback" not in err
-    assert outcome != "timeout" or time.monotonic() - start < limit + LATE_S
+    assert outcome != "timeout" or time.monotonic() - start < HANGS_S + LATE_S
     assert alive(shared.mark) == host_alone and len(host_alone) == 2  # the keeper and the host, which goes on to the next
     assert set(os.listdir("/dev/shm")) <= shared_memory
 

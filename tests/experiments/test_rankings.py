@@ -32,7 +32,7 @@ def test_what_is_captured_is_a_share_of_the_best_gain(pools):
     assert captured(torch.from_numpy(known.gain), known, first=1) == 1.0
 
 
-@pytest.mark.parametrize("kind", ["logistic", slow("trees"), "perceptron", slow("gnn alone"), slow("gnn, device nodes")])
+@pytest.mark.parametrize("kind", ["logistic", slow("trees"), slow("perceptron"), slow("gnn alone"), slow("gnn, device nodes")])
 def test_each_model_learns_the_pools_that_it_sees(kind, pools, monkeypatch):
     monkeypatch.setattr(models, "EPOCHS", 12)
     score, chance = models.fitted(kind, pools, 0), models.fitted("random", pools, 0)

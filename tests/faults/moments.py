@@ -16,10 +16,10 @@ from pathlib import Path
 from faults.case import Case
 from faults.cases import following
 from faults.commands import IMPORT, TINY, damaged, imported_another, prepare, resumed, temporaries
-from faults.processes import HUNG_S, LATE_S, Ended
+from faults.processes import Ended
 from support.fork_on_pair import IN
 from support.interrupts import interruptible
-from support.processes import alive, marked
+from support.processes import HUNG_S, LATE_S, alive, marked
 
 from gnnplace.isolation.linux import processor_ns
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from support.imports import import_all
 from support.interrupts import interruptible
-from support.processes import alive, marked
+from support.processes import HUNG_S, LATE_S, alive, marked
 from support.short_searches import LITTLE
 
 from gnnplace import cli, start
@@ -25,8 +25,6 @@ from gnnplace.isolation.scratch import PREFIX
 from gnnplace.portfolio import planners, portfolio
 
 IMPORTED = "options", "place", "graphs", "simulate", "compare", "train"
-HUNG_S = 600  # after which a command is killed that has not ended
-LATE_S = 20.0  # until when what a killed process had started must have ended
 
 
 @dataclass

@@ -36,7 +36,7 @@ READ = tuple(map(os.path.realpath, (*SYSTEM, sys.prefix, sys.base_prefix, *(ROOT
 CACHED = ("gnnplace", "numba", "llvmlite", "numpy", "copyreg")  # of the machine code that Numba keeps
 NEVER = ("os.system", "os.exec", "os.posix_spawn", "socket.connect", "socket.bind", "socket.getaddrinfo", "pty.spawn")
 TEMPORARY = re.compile(r"\.([^/]*)\.[0-9a-f]{8}\.tmp$")  # of `formats.atomic`
-LATE_S = 3  # times the processor time, in which a process has to end that waits for something
+LATE = 30  # times its processor time, after which a process is killed that waits for something: cores may be busy with other work
 
 
 class Ended(NamedTuple):
@@ -113,11 +113,11 @@ def alone(memory_bytes: int) -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
-def limit_time(cpu_s: int, late: int = LATE_S) -> None:
-    """Kills this process after so much more processor time, or `late` times that on the clock."""
+def limit_time(cpu_s: int) -> None:
+    """Kill this process after so much more processor time, or `LATE` times that on the clock."""
     now = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
     resource.setrlimit(resource.RLIMIT_CPU, (int(now) + cpu_s, resource.RLIM_INFINITY))
-    signal.alarm(late * cpu_s)
+    signal.alarm(LATE * cpu_s)
 
 
 def _watch(folder: Path, named: Sequence[str], seen: list[str]) -> Callable[[str, tuple[Any, ...]], None]:
@@ -166,7 +166,7 @@ def call(function: Callable[[], object], cpu_s: int = 20) -> None:
         if pid == 0:
             said, status = "", 1
             try:
-                signal.alarm(LATE_S * cpu_s)
+                signal.alarm(LATE * cpu_s)
                 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
                 function()
                 status = 0

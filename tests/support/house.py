@@ -118,12 +118,17 @@ class House:
         arrows = nx.DiGraph([(user.name, name) for name, users in self.importers.items() for user in users])
         return [" ".join(sorted(part)) for part in nx.strongly_connected_components(arrows) if len(part) > 1]
 
+    def imports_of_tests(self) -> list[str]:
+        """Files beside the package that import tests: experiments, benchmarks and examples work without them."""
+        files = [path for folder in ("experiments", "benchmarks", "examples") for path in sorted((ROOT / folder).glob("**/*.py"))]
+        return [str(path.relative_to(ROOT)) for path in files if re.search(r"^\s*(from|import) (tests|support)\b", path.read_text(), re.M)]
+
 
 def main() -> None:
     """Print every list with its length, the modules as a number alone."""
     house = House()
     print(f"modules: {len(house.counted())}")
-    for count in (house.fragments, house.ambiguous_classes, house.vague_bindings, house.long_lines, house.circles):
+    for count in (house.fragments, house.ambiguous_classes, house.vague_bindings, house.long_lines, house.circles, house.imports_of_tests):
         entries = count()
         print(f"\n{count.__name__.replace('_', ' ')}: {len(entries)}", *entries, sep="\n  ")
 

@@ -36,7 +36,7 @@ def stage(rank: int, name: str, split_spec: dict[str, str], folder: str) -> None
     torch.set_num_threads(1)
     size = len(split_spec) + 1
     store = f"file://{folder}/store"
-    distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=size, timeout=timedelta(seconds=120))
+    distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=size, timeout=timedelta(seconds=600))
     module, x = network(name)
     parts = {key: SplitPoint[at] for key, at in split_spec.items()}
     pipe = pipeline(module, mb_args=(x.chunk(MICRO_BATCHES)[0],), split_spec=parts)
@@ -53,7 +53,7 @@ def stage(rank: int, name: str, split_spec: dict[str, str], folder: str) -> None
 def swept(rank: int, specs: list[tuple[str, dict[str, str]]], folder: str) -> None:
     """One of two processes: runs its stage of each network by its split_spec, and saves what went wrong under its rank."""
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2, timeout=timedelta(seconds=60))
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2, timeout=timedelta(seconds=600))
     faults: list[str | None] = []
     for name, spec in specs:
         make, inputs = exported_networks.NETWORKS[name]

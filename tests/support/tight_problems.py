@@ -2,7 +2,9 @@
 
 from random import Random
 
-from support.random_problems import KINDS, Case, random_cluster, random_graph, receive_apart
+from support.random_problems import Case
+
+from experiments.random_documents import KINDS, random_cluster, random_graph, receive_apart
 
 MOST_OPS = {1: 8, 2: 8, 3: 6, 4: 5}  # by devices
 

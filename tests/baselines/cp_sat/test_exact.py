@@ -12,6 +12,7 @@ from support.by_hand import gpus, link, made
 from support.by_hand import op as hand_op
 from support.exhaustive import exhaustive
 from support.graphs import chains, equal_gpus, op
+from support.processes import LATE_S
 from support.random_problems import tiny_problems
 from support.slow import slow
 
@@ -321,7 +322,7 @@ def test_an_interrupted_search_leaves_no_process_that_answers_it_later(monkeypat
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(exact_module.pickle, "load", lambda stream: signal.raise_signal(signal.SIGINT))
         solve(posed, ENOUGH)
-    assert process.wait(10) == -9
+    assert process.wait(LATE_S) == -9
     assert proved(other).step_time_ns == 40
 
 

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 pytest.importorskip("tensorflow")
+
 if len(os.sched_getaffinity(0)) < 2:
     pytest.skip("needs two cores", allow_module_level=True)
 
 import tensorflow as tf
+from support.processes import LATE_S
 from support.tensorflow_models import MODELS, minimized, v1, variable
 
 from gnnplace.cluster import Device
@@ -27,13 +29,6 @@ from gnnplace.frontends.tensorflow.step import TensorFlowStep
 from gnnplace.graph import NONE
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.isolation.worker import usable_cores
-
-
-@pytest.fixture(scope="module")
-def template():
-    shared = Template()
-    yield shared
-    shared.close()
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +54,7 @@ def fails(outcome: str, *words: str):
         assert word in caught.value.reason
 
 
-def gone(pid: int, wait_s: float = 10.0) -> bool:
+def gone(pid: int, wait_s: float = LATE_S) -> bool:
     until = time.monotonic() + wait_s
     while os.path.exists(f"/proc/{pid}") and time.monotonic() < until:
         time.sleep(0.02)

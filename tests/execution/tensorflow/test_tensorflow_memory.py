@@ -29,13 +29,6 @@ from gnnplace.simulator.simulator import simulate
 Optimized = tuple[tf.Tensor, tf.Operation]
 
 
-@pytest.fixture(scope="module")
-def template():
-    shared = Template()
-    yield shared
-    shared.close()
-
-
 def peaks(build: Callable[[], Optimized], second: str, template: Template) -> tuple[list[float], tuple[int, ...]]:
     """What both devices hold at most, measured (the median of five steps) and simulated; `second` has the ops whose names `second` finds.
 

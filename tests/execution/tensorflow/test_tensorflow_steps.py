@@ -15,7 +15,6 @@ from support.tensorflow_models import MODELS, minimized, v1, variable
 from gnnplace.corpus import clusters
 from gnnplace.costs import roofline
 from gnnplace.execution.tensorflow.links import profile_link
-from gnnplace.execution.tensorflow.servers import Template
 from gnnplace.execution.tensorflow.step_links import sent_bytes
 from gnnplace.execution.tensorflow.trace import cut
 from gnnplace.execution.tensorflow.workload import TensorFlowWorkload
@@ -28,13 +27,6 @@ from gnnplace.simulator.simulator import simulate
 from gnnplace.units.units import expand, units
 
 STEPS = 4
-
-
-@pytest.fixture(scope="module")
-def template():
-    shared = Template()
-    yield shared
-    shared.close()
 
 
 def cpus(workload: TensorFlowWorkload) -> Problem:

@@ -22,7 +22,7 @@ from gnnplace.isolation.worker import usable_cores
 from gnnplace.placement import Placement
 
 STEPS_FILE = Path(torch_steps.__file__)
-LIMIT_S = 120
+LIMIT_S = 600
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -31,20 +29,6 @@ from gnnplace.simulator.simulator import simulate
 pytestmark = pytest.mark.skipif(len(usable_cores()) < 2, reason="two CPU devices need two cores")
 
 CHECKED_STEPS = 3
-
-
-@pytest.fixture(autouse=True)
-def _no_hang() -> Iterator[None]:
-    """Devices that wait for each other for ever fail the test instead of stopping all tests."""
-
-    def late(*_: object) -> None:
-        raise TimeoutError("the devices wait for each other")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(60)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.parametrize("name", STEPS)

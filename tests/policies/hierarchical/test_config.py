@@ -5,6 +5,7 @@ import gc
 import pytest
 import torch
 from support.graphs import chains, equal_gpus
+from support.scores import chosen_by_hand, perturb, placed_by_hand
 
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
@@ -54,6 +55,25 @@ def test_groupings_divide_the_samples():
     policy = planner(of, groupings=3)
     for samples, groupings in ((1, 1), (4, 1), (6, 3), (9, 3)):
         assert len(sampled(policy, of, samples)[0].steps[0]["group"].choice()) == groupings
+
+
+def test_replay_scores_the_sampled_groups_and_devices_by_both_softmaxes():
+    """Under other weights than those that sampled, a sample's log-probability is that of its grouping plus that of its devices.
+
+    The noise of sampling is added to the logits of both, and the samples of one grouping share the log-probability of that grouping.
+    """
+    of = chains(2, 4, 2)
+    policy = planner(of, groupings=2)
+    tape, _ = sampled(policy, of, 4, noise=0.5)
+    perturb(policy)
+    state, group, device = policy.reset(of, 4), tape.steps[0]["group"], tape.steps[0]["device"]
+    embeddings = policy.op_encoder(state.ops)
+    of_groups = chosen_by_hand(policy.grouper(embeddings).expand(2, -1, -1) + group.noise(), group.choice())
+    encoded = policy.placer.encode(policy.group_encoder(state.groups, group.choice(), embeddings))
+    by_hand = of_groups.repeat_interleave(2) + placed_by_hand(policy.placer, encoded, device)
+    scored = replay(policy, of, tape).tape.log_probability()
+    assert (scored - tape.log_probability()).abs().min() > 1e-3
+    torch.testing.assert_close(scored, by_hand, rtol=1e-5, atol=1e-4)
 
 
 def test_a_group_may_stand_where_all_its_members_may():

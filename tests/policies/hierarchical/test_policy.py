@@ -10,9 +10,8 @@ from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import Placement
 from gnnplace.policies import registry
 from gnnplace.policies.hierarchical.config import ENCODERS, HierarchicalConfig
-from gnnplace.policies.protocol import Groups, Imitates
+from gnnplace.policies.protocol import Groups
 from gnnplace.policies.tape import Tape
-from gnnplace.simulator.simulator import simulate
 from gnnplace.training.update.rollout import greedy, replay, rollout
 
 SMALL = {"groups": 4, "width": 16, "encoder_width": 16, "encoder_rounds": 2}
@@ -54,19 +53,12 @@ def test_empty_groups_are_no_decisions():
     assert (scored.steps[0]["device"].log_probability()[:, 2:] == 0).all() and (scored.steps[0]["device"].entropy()[:, 2:] == 0).all()
 
 
-@pytest.mark.parametrize("switches", [{}, {"encoder": "paper", "devices": "names"}, {"groupings": 3}, {"grouper": "random"}])
-def test_choices_make_a_placement_that_groups_can_express(switches):
-    """Two chains of three ops on a device each; under random groups they stand as nearly as these allow."""
+def test_choices_are_of_one_grouping_however_many_it_draws():
     of = chains(2, 3, 2)
-    policy = planner(of, **switches)
-    placement = Placement(np.array([1, 1, 1, 0, 0, 0], dtype=np.int32))
-    assert isinstance(policy, Imitates)
-    tape = Tape.of(policy.choices(of, placement), 1)
+    policy = planner(of, groupings=3)
+    tape = Tape.of(policy.choices(of, Placement(np.array([1, 1, 1, 0, 0, 0], dtype=np.int32))), 1)
     (again,) = rollout(policy, of, tape, None)[-1].placements
-    assert tape.log_probability().isfinite().all()
-    if "grouper" not in switches:
-        assert again.device.tolist() == [0, 0, 0, 1, 1, 1]  # equal devices are named by first use
-        assert simulate(of, [again])[0].step_time_ns == simulate(of, [placement])[0].step_time_ns
+    assert again.device.tolist() == [0, 0, 0, 1, 1, 1] and tape.log_probability().isfinite().all()
 
 
 def test_choices_are_where_ops_may_stand():

@@ -1,6 +1,5 @@
 """The unit placer: symmetry, devices it never saw, imitation, and the optimum of independent chains."""
 
-import numpy as np
 import pytest
 import torch
 from support.graphs import chains
@@ -9,7 +8,6 @@ from support.slow import slow
 
 from gnnplace.config.algorithms import ReinforceConfig
 from gnnplace.config.training import TrainingConfig
-from gnnplace.placement import Placement
 from gnnplace.policies.tape import Tape
 from gnnplace.policies.unit_placer.policy import UnitPlacer, UnitPlacerConfig
 from gnnplace.simulator.simulator import simulate
@@ -46,16 +44,6 @@ def test_first_decision_cannot_tell_equal_devices_apart():
     tape = Tape("argmax", 1)
     rollout(placer(), chains(3, 2, 3), tape, None)
     assert torch.allclose(tape.steps[0]["device"].logits[0], tape.steps[0]["device"].logits[0][..., :1])
-
-
-def test_choices_rename_equal_devices_by_first_use_and_replay_to_the_same_step_time():
-    problem = chains(2, 3, 2)
-    placement = Placement(np.array([1, 1, 1, 0, 0, 0], dtype=np.int32))
-    choices = placer().choices(problem, placement)
-    tape = Tape.of(choices, 1)
-    again = rollout(placer(), problem, tape, None)[-1].placements[0]
-    assert again.device.tolist() == [0, 0, 0, 1, 1, 1]
-    assert simulate(problem, [again])[0].step_time_ns == simulate(problem, [placement])[0].step_time_ns
 
 
 def test_without_state_features_loads_are_not_seen():

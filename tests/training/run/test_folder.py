@@ -5,6 +5,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+from support.processes import LATE_S
 
 from gnnplace.training.run import folder as run_folder
 from gnnplace.training.run.folder import RunFolder
@@ -17,7 +18,7 @@ def test_runs_that_begin_at_once_have_a_folder_each(tmp_path, monkeypatch):
     def all_look_before_any_makes_it(path):
         found = exists(path)
         if path.name == "run-1" and not together.broken and not found:
-            together.wait(10)
+            together.wait(LATE_S)
         return found
 
     def create():
