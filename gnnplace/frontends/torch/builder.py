@@ -33,10 +33,11 @@ import torch
 from torch import Tensor
 
 from gnnplace.complaints import printable
+from gnnplace.frontends.origin import CLIP_LAYER
 from gnnplace.frontends.torch import flops
 from gnnplace.frontends.torch.buffers import CapturedBuffers, Ref, shares
 from gnnplace.frontends.torch.calls import Call, call_of, tensor_bytes, values_of
-from gnnplace.frontends.torch.scopes import CLIP_LAYER, scope_of
+from gnnplace.frontends.torch.scopes import scope_of
 from gnnplace.frontends.torch.strided import needs_its_storage
 from gnnplace.frontends.torch.trace import Trace
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output

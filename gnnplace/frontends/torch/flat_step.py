@@ -18,9 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from gnnplace.frontends.origin import CLIP_LAYER, LOSS_LAYER, ROOT_LAYER
 from gnnplace.frontends.torch.inputs import ExampleInputs, Inputs, as_written
 from gnnplace.frontends.torch.optimizers import Optimizer, built, rules
-from gnnplace.frontends.torch.scopes import CLIP_LAYER, LOSS_LAYER, ROOT_LAYER, Scope, Scopes
+from gnnplace.frontends.torch.scopes import Scope, Scopes
 from gnnplace.frontends.torch.updates import Rule
 
 Loss = Callable[..., Tensor]

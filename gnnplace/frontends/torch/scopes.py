@@ -17,9 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from gnnplace.frontends.origin import CLIP_LAYER as CLIP_LAYER
-from gnnplace.frontends.origin import LOSS_LAYER as LOSS_LAYER
-from gnnplace.frontends.origin import ROOT_LAYER as ROOT_LAYER
+from gnnplace.frontends.origin import LOSS_LAYER, ROOT_LAYER
 from gnnplace.frontends.torch.inputs import as_written
 
 _SCOPE = "gnnplace scope"
