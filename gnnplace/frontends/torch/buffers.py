@@ -129,6 +129,7 @@ def same_view(tensor: Tensor, other: Tensor) -> bool:
 def overlap(tensor: Tensor, other: Tensor) -> bool:
     """Whether two tensors of one storage have a byte in common; True if that is too hard to decide.
 
+    >>> import torch
     >>> rows = torch.zeros(4, 6)
     >>> overlap(rows[:, :3], rows[:, 3:]), overlap(rows[:, :3], rows[1])
     (False, True)
