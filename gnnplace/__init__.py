@@ -1,18 +1,16 @@
-"""Device placement for neural-network training steps: the device of each op, the step time, and a lower bound.
+"""Device placement for neural-network training steps: the device of each op, the step time and a lower bound for it.
 
     >>> import gnnplace as gp
     >>> problem = gp.problem("dlrm", cluster="k40-2")
     >>> gp.simulate(problem, gp.place(problem, "heft")).infeasible is None
     True
 
-Each name is imported at its first use, so `import gnnplace` takes no time and imports no framework.
+All names are imported on first use: `import gnnplace` itself takes no time and imports no framework.
 """
 
 from importlib import import_module
 
-TYPE_CHECKING = (
-    False  # importing it from typing would search the current folder before `__main__` removes that from the path
-)
+TYPE_CHECKING = False  # importing it from typing would precede the change of the import path in `__main__`
 if TYPE_CHECKING:
     from gnnplace.api import (
         compare,
@@ -47,6 +45,7 @@ if TYPE_CHECKING:
     from gnnplace.units.modules import Modules, modules
     from gnnplace.version import VERSION as __version__
 
+# The names of the API by module. The imports above repeat them for type checkers and editors.
 _WHERE = {
     "gnnplace.api": (
         "compare",

@@ -1,5 +1,6 @@
-"""The machine: devices, the links between them, and the channels that links
-share (copy engines, or devices that copy by themselves).
+"""The machine: devices, the links between them, and the channels that links share.
+
+A channel is a copy engine, or a device that copies by itself.
 """
 
 from __future__ import annotations
@@ -26,10 +27,7 @@ LATER_FIELDS = ("memory", "contended_memory_bytes_per_s", "received", "receive_c
 
 
 class ClusterError(ValueError):
-    """An invalid cluster.
-
-    The message is one line that names the place, the value and the rule of everything that is wrong.
-    """
+    """An invalid cluster. The message is one line with place, value and rule of every error."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +62,12 @@ class Device:
 
 @dataclass(frozen=True)
 class Link:
-    """A directed connection from device `src` to device `dst`. `channel` names its copy engine; None: the one of all
-    links out of `src`.
+    """A directed connection from device `src` to device `dst`.
 
-    A transfer that has left its channel occupies the `receive_channel`, if there is one, for the same time again before
-    it arrives. A channel named `src`, or a receive channel named `dst`, is the device itself: it has no copy engine, so
-    a transfer takes one of its streams.
+    `channel` names its copy engine; None: the one shared by all links out of `src`. A transfer that has left its
+    channel occupies the `receive_channel`, if there is one, for the same time again before it arrives. A channel with
+    the name of `src`, or a receive channel with the name of `dst`, is the device itself: it has no copy engine, so a
+    transfer takes one of its streams.
     """
 
     src: str
@@ -83,9 +81,9 @@ class Link:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Devices and links in document order.
+    """Devices and links in document order; the order of devices breaks ties.
 
-    The order of devices breaks ties. Raises ClusterError with all that is wrong.
+    Raises ClusterError with everything that is wrong.
     """
 
     name: str
@@ -122,7 +120,7 @@ class Cluster:
 
     @property
     def unlinked(self) -> tuple[str, ...]:
-        """The devices of several that no link leads from or to."""
+        """The devices without a link, in a cluster of several devices."""
         ends = {end for link in self.links for end in (link.src, link.dst)}
         return tuple(name for name in self.device_names if name not in ends) if self.num_devices > 1 else ()
 
@@ -136,7 +134,7 @@ class Cluster:
 
     @cached_property
     def accelerators(self) -> Int64[np.ndarray, " accelerators"]:
-        """The indices of the devices that are no CPUs; all devices if there are only CPUs."""
+        """The indices of the devices that are not CPUs; all devices if there are only CPUs."""
         others = [index for index, device in enumerate(self.devices) if device.kind != "cpu"]
         return np.array(others or range(self.num_devices), dtype=np.int64)
 
@@ -163,8 +161,9 @@ class Cluster:
 
     @cached_property
     def channels(self) -> tuple[tuple[str, str], ...]:
-        """The distinct channels in order of first use, receive channels last: ("device", source) by default,
-        ("channel", name) if named.
+        """The distinct channels in order of first use, receive channels last.
+
+        A channel is ("channel", name) if it is named, else ("device", source).
         """
         receiving = [("channel", link.receive_channel) for link in self.links if link.receive_channel is not None]
         return tuple(dict.fromkeys([*map(_channel, self.links), *receiving]))
@@ -175,7 +174,7 @@ class Cluster:
 
     @cached_property
     def device_channel(self) -> Int32[np.ndarray, " devices"]:
-        """The channel that each device itself is, or `NO_CHANNEL` for a device that copies nothing by itself."""
+        """The channel that is the device itself, or `NO_CHANNEL` for a device that does not copy by itself."""
         keys = [("channel", name) for name in self.device_names]
         return np.array(
             [self.channels.index(name) if name in self.channels else NO_CHANNEL for name in keys], dtype=np.int32
@@ -206,10 +205,7 @@ class Cluster:
 
 
 def _identity(record: Device | Link) -> tuple[object, ...]:
-    """The values of all fields.
-
-    `LATER_FIELDS` count only where they are set, so that older clusters keep their checksums.
-    """
+    """The values of all fields, without unset `LATER_FIELDS`, so that older clusters keep their checksums."""
     named = zip(vars(record), astuple(record), strict=True)
     return tuple(value for name, value in named if value is not None or name not in LATER_FIELDS)
 
@@ -219,14 +215,14 @@ def _channel(link: Link) -> tuple[str, str]:
 
 
 def repeated_names(names: Sequence[str]) -> Iterator[str]:
-    """What is wrong with the names of devices."""
+    """Complaints about repeated names of devices."""
     for index, name in enumerate(names):
         if name in names[:index]:
             yield f"devices[{index}].name: {name!r} is not unique"
 
 
 def unknown_end(end: str, place: str, names: Sequence[str]) -> Iterator[str]:
-    """What is wrong with an end of the link at `place`, where devices have these names."""
+    """A complaint if an end of the link at `place` is none of the devices `names`."""
     if end not in names:
         yield f"{place}: {end!r} is not a device; devices are {listing(names)}"
 

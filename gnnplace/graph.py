@@ -1,9 +1,9 @@
 """The computation graph of one step: ops, their outputs and the edges between them, as CSR arrays.
 
 A graph is immutable and checked when it is built: names are unique, indices exist, sizes are in range, an alias names
-an input of its op, and there is no cycle. Ops keep the order of their document, because that order breaks ties.
+an input of its op, and there is no cycle. Ops keep the order of their document, which breaks ties.
 
-It is long, for what an op is, its columns and the rules of a valid graph are one idea.
+The module is long because the definition of an op, the columns of a graph and the rules of a valid graph are one idea.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class GraphError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One output of an op. `alias_of` is (source op, output) of the data input whose buffer it shares."""
+    """One output of an op. `alias_of` is the (source op, output) of the data input whose buffer it shares."""
 
     bytes: int
     shape: tuple[int, ...] | None = None
@@ -51,7 +51,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One op as front-ends describe it; docs/formats.md#graph says what each field means."""
+    """One op as front-ends describe it; docs/formats.md#graph explains each field."""
 
     name: str
     kind: str
@@ -73,9 +73,7 @@ class Op:
 
 @dataclass(frozen=True, eq=False)
 class Categorical:
-    """A column of strings: the distinct `values` in order of first use,
-    and the `index` of each row's value (-1: none).
-    """
+    """A column of strings: the distinct `values` in order of first use, and each row's `index` into them (-1: none)."""
 
     values: tuple[str, ...]
     index: Int32[np.ndarray, " rows"]
@@ -91,21 +89,21 @@ class Categorical:
         return None if index == NONE else self.values[index]
 
     def among(self, wanted: Iterable[str]) -> Bool[np.ndarray, " rows"]:
-        """True on each row whose value is one of `wanted`."""
-        chosen = set(wanted)
-        table = np.array([value in chosen for value in self.values] + [False])
-        return table[self.index]
+        """True for each row whose value is one of `wanted`."""
+        wanted = set(wanted)
+        is_wanted = np.array([value in wanted for value in self.values] + [False])
+        return is_wanted[self.index]
 
 
 @dataclass(frozen=True, eq=False)
 class ComputationGraph:
-    """Ops `0..ops-1` in document order. The outputs of op i are `output_ptr[i]:output_ptr[i+1]`. Edges are sorted and
-    distinct.
+    """The ops of a step in document order, with their outputs and edges.
 
-    `output_alias` is the output whose buffer an output shares. `edge_output` is the index of an output within its op,
-    or `CONTROL` for a control edge. `given_time_ns[:, j]` are the times for the device name or kind `given_keys[j]`.
-    Absent values of `output_alias`, `given_time_ns`, `bytes_accessed`, `block`, `time_step` and `output_rank` are -1.
-    Raises GraphError for an invalid graph.
+    The outputs of op i are `output_ptr[i]:output_ptr[i+1]`. Edges are sorted and distinct. `output_alias` is the output
+    whose buffer an output shares. `edge_output` is the index of an output within its op, or `CONTROL` for a control
+    edge. `given_time_ns[:, j]` are the times for the device name or kind `given_keys[j]`. Absent values of
+    `output_alias`, `given_time_ns`, `bytes_accessed`, `block`, `time_step` and `output_rank` are -1. Raises GraphError
+    for an invalid graph.
     """
 
     name: str
@@ -146,16 +144,14 @@ class ComputationGraph:
         assert len(self.order) == self.num_ops  # `order` raises GraphError for a cycle
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickled graph is built anew, since its arrays could be
-        written to, for which kernels would be compiled anew.
-        """
+        """A pickled graph is built anew: unpickled arrays would be writable, and kernels would be compiled for them."""
         return type(self), tuple(getattr(self, column.name) for column in fields(self))
 
     @classmethod
     def from_ops(cls, name: str, ops: Sequence[Op], edges: Iterable[tuple[int, int, int]]) -> ComputationGraph:
         """The graph of op records and edges `(source op, output or CONTROL, destination op)`.
 
-        Duplicate edges count once.
+        Of duplicate edges one is kept.
         """
         return cls(name=name, **_columns(ops, edges))
 
@@ -184,7 +180,7 @@ class ComputationGraph:
 
     @cached_property
     def out_ptr(self) -> Int64[np.ndarray, " ops_plus_1"]:
-        """The out-edges of op i are edges `out_ptr[i]:out_ptr[i+1]`: edges are sorted by source."""
+        """The out-edges of op i are edges `out_ptr[i]:out_ptr[i+1]`, since edges are sorted by source."""
         return np.searchsorted(self.edge_src, np.arange(self.num_ops + 1)).astype(np.int64)
 
     @cached_property
@@ -198,7 +194,7 @@ class ComputationGraph:
 
     @cached_property
     def output_root(self) -> Int64[np.ndarray, " outputs"]:
-        """The root of each output, which owns its buffer: the output itself, or the end of its chain of aliases."""
+        """The output that owns each output's buffer: the output itself, or the end of its chain of aliases."""
         root = np.where(self.output_alias == NONE, np.arange(len(self.output_alias)), self.output_alias)
         while not np.array_equal(root, root[root]):
             root = root[root]
@@ -213,9 +209,9 @@ class ComputationGraph:
 
     @cached_property
     def level(self) -> Int32[np.ndarray, " ops"]:
-        """The number of edges on the longest path that ends in each op."""
-        level, seen = levels(self.num_ops, self.out_ptr, self.edge_dst)
-        if seen < self.num_ops:
+        """The number of edges on the longest path to each op."""
+        level, num_sorted = levels(self.num_ops, self.out_ptr, self.edge_dst)
+        if num_sorted < self.num_ops:
             op = int(np.flatnonzero(level == NONE)[0])
             raise GraphError(
                 f"ops[{op}] ({self.op_names[op]!r}): lies on or behind a cycle; a step's graph must be acyclic"
@@ -225,7 +221,7 @@ class ComputationGraph:
 
     @cached_property
     def effective_bytes_accessed(self) -> Int64[np.ndarray, " ops"]:
-        """`bytes_accessed`, or where absent the bytes of the distinct data inputs plus those of all outputs."""
+        """`bytes_accessed`; if absent, the bytes of the distinct data inputs plus those of all outputs."""
         moved = np.zeros(self.num_ops, dtype=np.int64)
         np.add.at(moved, self.edge_dst, self.edge_bytes)
         np.add.at(moved, self.output_op, self.output_bytes)
@@ -244,7 +240,7 @@ class ComputationGraph:
 
     @cached_property
     def sha256(self) -> str:
-        """The checksum of the content: the name, dtype, shape and bytes of every column."""
+        """The checksum of the content: name, dtype, shape and bytes of every column."""
         digest = hashlib.sha256()
         for column in fields(self):
             value = getattr(self, column.name)
@@ -259,6 +255,7 @@ class ComputationGraph:
 
 
 def _first(bad: Bool[np.ndarray, " rows"]) -> int | None:
+    """The first row that is True, or None."""
     return int(np.argmax(bad)) if bad.any() else None
 
 
@@ -291,8 +288,8 @@ def _check_counts(graph: ComputationGraph) -> None:
 def _check_ops(graph: ComputationGraph) -> None:
     ranges = {
         "flops": (graph.flops, 0, MAX_FLOPS), "bytes_accessed": (graph.bytes_accessed, NONE, MAX_BYTES),
-        "persistent_bytes": (graph.persistent_bytes, 0, MAX_BYTES), "workspace_bytes": (graph.workspace_bytes, 0,
-        MAX_BYTES),
+        "persistent_bytes": (graph.persistent_bytes, 0, MAX_BYTES),
+        "workspace_bytes": (graph.workspace_bytes, 0, MAX_BYTES),
         "block": (graph.block, NONE, 2**31 - 1), "time_step": (graph.time_step, NONE, 2**31 - 1),
     }  # fmt: skip
     for column, (values, low, high) in ranges.items():

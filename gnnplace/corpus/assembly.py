@@ -1,10 +1,9 @@
-"""A cluster of parts of the table of hardware: equal nodes of a host and its accelerators, every pair of devices
-linked.
+"""Assembles a cluster from parts of the hardware table: equal nodes, each a host and its accelerators.
 
-Host and accelerator are linked by PCIe. Two accelerators of a node are linked directly, at the rate that the table
-gives for a pair, where they are alike, have the named link and it joins them; else by PCIe through the host: two copies
-in turn, so half of the slower rate and both latencies. Devices of different nodes are linked by the network, with one
-engine for all that a node sends.
+Every pair of devices is linked. Host and accelerator are linked by PCIe. Two accelerators of a node have a direct link,
+at the rate that the table gives for a pair, if they are of the same model and the named link joins them. Otherwise they
+are linked by PCIe through the host: two copies one after the other, so half the slower rate and both latencies. Devices
+of different nodes are linked by the network, and all transfers that a node sends share one channel.
 """
 
 from __future__ import annotations
@@ -19,9 +18,10 @@ from gnnplace.corpus.hardware import Connection, Part, Wire
 
 
 class MachineParts(NamedTuple):
-    """Equal nodes.
+    """The parts of equal nodes, and the links that join them.
 
-    `slot` joins host and accelerators (None: the one that each is made for), `peer` accelerators, `network` nodes.
+    `slot` joins host and accelerators (None: the slot that each accelerator is made for), `peer` joins accelerators of
+    a node, `network` joins nodes.
     """
 
     nodes: int
@@ -33,7 +33,7 @@ class MachineParts(NamedTuple):
     tf32: bool = False
 
 
-class Placed(NamedTuple):
+class NodeDevice(NamedTuple):
     """A device of the cluster: its node, its part, and its number among the same parts of its node."""
 
     device: Device
@@ -45,54 +45,53 @@ class Placed(NamedTuple):
 def assembled(name: str, machine: MachineParts) -> Cluster:
     """The cluster of a machine: hosts first, then accelerators, numbered by kind.
 
-    Raises ValueError where a link joins nothing.
+    Raises ValueError if a link joins nothing.
     """
     _check_peer(machine)
-    placed = _placed(machine)
-    links = tuple(_link(machine, src, dst) for src, dst in permutations(placed, 2))
-    return Cluster(name, tuple(each.device for each in placed), links)
+    devices = _devices(machine)
+    links = tuple(_link(machine, src, dst) for src, dst in permutations(devices, 2))
+    return Cluster(name, tuple(device.device for device in devices), links)
 
 
-def _placed(machine: MachineParts) -> list[Placed]:
-    hosts = [Placed(machine.host.device(f"cpu:{node}"), node, machine.host, 0) for node in range(machine.nodes)]
+def _devices(machine: MachineParts) -> list[NodeDevice]:
+    hosts = [NodeDevice(machine.host.device(f"cpu:{node}"), node, machine.host, 0) for node in range(machine.nodes)]
     accelerators, kinds = [], Counter[str]()
     for node in range(machine.nodes):
         numbers = Counter[str]()
         for part in machine.accelerators:
             device = part.device(f"{part.kind}:{kinds[part.kind]}", machine.tf32)
-            accelerators.append(Placed(device, node, part, numbers[part.name]))
+            accelerators.append(NodeDevice(device, node, part, numbers[part.name]))
             kinds[part.kind] += 1
             numbers[part.name] += 1
     return [*hosts, *accelerators]
 
 
-def _link(machine: MachineParts, src: Placed, dst: Placed) -> Link:
-    wire, channel = _wire(machine, src, dst), None
-    if src.node != dst.node:
-        channel = f"network:{src.node}"
-    return linked(src.device.name, dst.device.name, wire, channel)
+def _link(machine: MachineParts, src: NodeDevice, dst: NodeDevice) -> Link:
+    channel = None if src.node == dst.node else f"network:{src.node}"
+    return linked(src.device.name, dst.device.name, _wire(machine, src, dst), channel)
 
 
 def linked(src: str, dst: str, wire: Wire, channel: str | None = None) -> Link:
-    """A link between devices by a wire."""
+    """A link between two devices (by name) with the figures of a wire."""
     return Link(
         src, dst, wire.bandwidth_bytes_per_s, overhead_ns=wire.overhead_ns, latency_ns=wire.latency_ns, channel=channel
     )
 
 
-def _wire(machine: MachineParts, src: Placed, dst: Placed) -> Wire:
+def _wire(machine: MachineParts, src: NodeDevice, dst: NodeDevice) -> Wire:
     if src.node != dst.node:
         assert machine.network is not None
         return machine.network.wire
-    slots = [slot(each.part, machine.slot) for each in (src, dst) if each.part.kind != "cpu"]
+    slots = [slot(end.part, machine.slot) for end in (src, dst) if end.part.kind != "cpu"]
     if len(slots) == 1:
         return slots[0]
     return _direct(machine, src, dst) or through_host(*slots)
 
 
-def _direct(machine: MachineParts, src: Placed, dst: Placed) -> Wire | None:
-    """The direct link of two like accelerators, which it joins in islands
-    as they are numbered; None where it joins them not.
+def _direct(machine: MachineParts, src: NodeDevice, dst: NodeDevice) -> Wire | None:
+    """The direct link of two accelerators of the same model; None if it doesn't join them.
+
+    A link that joins n devices at most joins accelerators 0 to n - 1 of a node, then n to 2n - 1, and so on.
     """
     peer = src.part.peer
     if machine.peer is None or peer is None or peer.link != machine.peer.name or src.part.name != dst.part.name:
@@ -100,20 +99,20 @@ def _direct(machine: MachineParts, src: Placed, dst: Placed) -> Wire | None:
     return machine.peer.joining(peer) if src.number // peer.joins == dst.number // peer.joins else None
 
 
-def slot(part: Part, named: Connection | None) -> Wire:
-    """Host to device: by the named slot, or the one that the device is made for.
+def slot(part: Part, connection: Connection | None) -> Wire:
+    """The wire from host to device: `connection`, or else the slot that the device is made for.
 
-    Raises ValueError where the table knows none.
+    Raises ValueError if the table has no such slot.
     """
-    if named is None and part.host is None:
+    if connection is None and part.host is None:
         raise ValueError(
             f"names no link to the host, and the table has none for {part.name}; add one, such as ', pcie4'"
         )
-    return (named or hardware.connection(str(part.host))).wire
+    return (connection or hardware.connection(str(part.host))).wire
 
 
 def through_host(a: Wire, b: Wire) -> Wire:
-    """Two copies in turn."""
+    """Two copies one after the other, by wires `a` and `b`."""
     return Wire(
         min(a.bandwidth_bytes_per_s, b.bandwidth_bytes_per_s) // 2,
         a.latency_ns + b.latency_ns,
@@ -122,6 +121,7 @@ def through_host(a: Wire, b: Wire) -> Wire:
 
 
 def _check_peer(machine: MachineParts) -> None:
+    """Raises ValueError if the link between accelerators joins no two of them."""
     if machine.peer is None:
         return
     counts = Counter(part.name for part in machine.accelerators)

@@ -1,10 +1,11 @@
-"""Machines in words: `2x rtx-4090 + l4, pcie4` names devices and links of the table of hardware.
+"""Machines described in words: `2x rtx-4090 + l4, pcie4` names devices and links of the table of hardware.
 
     TEXT   = [COUNT "nodes of"] DEVICE {"+" DEVICE} {"," LINK} ["," "tf32"]
     DEVICE = [COUNT "x"] NAME
 
-Names are those of the table, spelt with or without case, spaces and hyphens. A CPU among the devices is the host,
-`HOST` unless one is named. At least one link is named: what joins hosts and devices, devices with each other, nodes.
+Names are those of the table; case, spaces and hyphens don't matter. A CPU among the devices is the host; without one
+the host is `HOST`. A text names at least one link. There is one link of each role at most: between host and devices,
+between devices, between nodes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _COUNTED = re.compile(r"(?:(\d{1,9})\s*[x×]\s*)?(.+)", re.ASCII | re.DOTALL | r
 
 
 class Term(NamedTuple):
-    """So many of a device."""
+    """A number of equal devices."""
 
     number: int
     part: Part
@@ -40,7 +41,7 @@ class Term(NamedTuple):
 
 
 class Description(NamedTuple):
-    """What a text says. `str` of it is the text in one spelling, the host included: the name of its cluster."""
+    """The content of a text. `str` gives it in canonical spelling with its host, which is the name of the cluster."""
 
     nodes: int
     terms: tuple[Term, ...]
@@ -55,13 +56,14 @@ class Description(NamedTuple):
 
 
 def is_description(text: str) -> bool:
-    """Whether a text is meant to describe a machine, rather than to name a preset."""
+    """Whether a text describes a machine; otherwise it is the name of a preset, perhaps misspelt."""
     return any(mark in text for mark in ",+ ")
 
 
 def described_cluster(text: str, name: str | None = None) -> Cluster:
-    """The cluster that a text describes, called `name` or else as the text says it. Raises ValueError (one line) for a
-    wrong text.
+    """The cluster that a text describes, called `name` or by the text in canonical spelling.
+
+    Raises ValueError (one line) for an invalid text.
 
     >>> cluster = described_cluster("2x RTX 4090 + l4, pcie4")
     >>> cluster.name, cluster.device_names
@@ -76,29 +78,29 @@ def described_cluster(text: str, name: str | None = None) -> Cluster:
     try:
         return assembled(name or str(parsed), machine)
     except ValueError as error:
-        raise _wrong(text, str(error)) from None
+        raise _invalid(text, str(error)) from None
 
 
 def description(text: str) -> Description:
-    """What a text says. Raises ValueError (one line) with what is wrong, the rule and the nearest name.
+    """The content of a text. Raises ValueError (one line) with the error, the rule and the nearest name.
 
     >>> str(description("rtx-4090, pcie 4, tf32"))
     'rtx-4090 + epyc-milan, pcie4, tf32'
     """
     if len(text) > MOST_CHARACTERS:
-        raise _wrong(text, f"longer than the {MOST_CHARACTERS} characters that such a text may have")
+        raise _invalid(text, f"longer than the {MOST_CHARACTERS} characters that such a text may have")
     try:
         return _description(text)
     except ValueError as error:
-        raise _wrong(text, str(error)) from None
+        raise _invalid(text, str(error)) from None
 
 
 def _description(text: str) -> Description:
     devices, *rest = text.split(",")
     several = _NODES.fullmatch(devices)
     nodes, devices = (_count(several[1]), several[2]) if several else (1, devices)
-    terms = [_term(each.strip()) for each in devices.split("+")]
-    words = [each.strip() for each in rest]
+    terms = [_term(device.strip()) for device in devices.split("+")]
+    words = [word.strip() for word in rest]
     links = [_link(word) for word in words if word.casefold() != TF32]
     hosts = [term for term in terms if term.part.kind == "cpu"]
     accelerators = [term for term in terms if term.part.kind != "cpu"]
@@ -119,7 +121,8 @@ def _term(text: str) -> Term:
 def _link(word: str) -> Connection:
     if not word:
         raise ValueError("a link is missing after a comma")
-    if hardware.is_part(_COUNTED.fullmatch(word)[2]):  # type: ignore[index] # it matches any word
+    counted = _COUNTED.fullmatch(word)
+    if counted and hardware.is_part(counted[2]):
         raise ValueError(f"{strict_json.shown(word)} is a device where a link is due: a '+' joins devices")
     return hardware.connection(word)
 
@@ -135,17 +138,18 @@ def _check_devices(nodes: int, hosts: Sequence[Term], accelerators: Sequence[Ter
         raise ValueError("names no accelerator, only a host")
     if len(hosts) > 1 or any(host.number > 1 for host in hosts):
         raise ValueError(f"{' + '.join(map(str, hosts))}: a node has one host")
-    if (devices := nodes * (1 + sum(term.number for term in accelerators))) > MOST_DEVICES:
-        raise ValueError(f"{devices} devices, hosts included; at most {MOST_DEVICES}, a JSON file may hold more")
+    num_devices = nodes * (1 + sum(term.number for term in accelerators))
+    if num_devices > MOST_DEVICES:
+        raise ValueError(f"{num_devices} devices, hosts included; at most {MOST_DEVICES}, a JSON file may hold more")
 
 
 def _check_links(nodes: int, links: Sequence[Connection]) -> None:
     if not links:
         raise ValueError("names no link; add one, such as ', pcie4'")
     for role, joins in (("host", "hosts and devices"), ("peer", "devices"), ("network", "nodes")):
-        named = [link.name for link in links if link.role == role]
-        if len(named) > 1:
-            raise ValueError(f"{' and '.join(named)} both join {joins}; name one")
+        same_role = [link.name for link in links if link.role == role]
+        if len(same_role) > 1:
+            raise ValueError(f"{' and '.join(same_role)} both join {joins}; name one")
     networks = [link.name for link in links if link.role == "network"]
     if nodes == 1 and networks:
         raise ValueError(f"{networks[0]!r} joins nodes, and there is one; begin with '2 nodes of'")
@@ -153,5 +157,5 @@ def _check_links(nodes: int, links: Sequence[Connection]) -> None:
         raise ValueError(f"names no link between the {nodes} nodes; add one, such as ', infiniband-ndr'")
 
 
-def _wrong(text: str, what: str) -> ValueError:
-    return ValueError(f"{strict_json.shown(text)}: {what}")
+def _invalid(text: str, reason: str) -> ValueError:
+    return ValueError(f"{strict_json.shown(text)}: {reason}")

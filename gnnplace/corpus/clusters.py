@@ -1,4 +1,7 @@
-"""Clusters by name: presets (`datasets/clusters/<name>.json`, of the interchange format), and machines in words."""
+"""Clusters by name: presets (`datasets/clusters/NAME.json`), and machines described in words (`cluster_text`).
+
+This module stands alone so that a preset does not wait for the import of the hardware table.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ def names() -> tuple[str, ...]:
 
 
 def cluster(name: str) -> Cluster:
-    """The preset called `name`, or the cluster that it describes (`2x rtx-4090, pcie4`).
+    """The preset called `name`, or the cluster that `name` describes (`2x rtx-4090, pcie4`).
 
     Raises ValueError (one line) if it is neither.
     """
     if name in names():
         return clusters.read_cluster(folder() / "clusters" / f"{name}.json")
-    from gnnplace.corpus.cluster_text import EXAMPLE, described_cluster, is_description  # which a preset doesn't need
+    from gnnplace.corpus.cluster_text import EXAMPLE, described_cluster, is_description
 
     if is_description(name):
         return described_cluster(name)

@@ -1,9 +1,8 @@
-"""The hardware that a cluster is written down from: `hardware.json`, a table of devices and links with their published
-rates.
+"""The hardware table `hardware.json`: devices and links with their published rates, from which clusters are described.
 
-Rates of accelerators are the vendor's peaks: float32 without tensor cores, float16 and bfloat16 on them, dense, with
-float32 accumulation. `rates` says what a row's rates are: "published" peaks, "assumed", or "achieved", which is
-measured. A row's `source` names the document.
+Rates of accelerators are the vendor's dense peaks: float32 without tensor cores, float16 and bfloat16 on tensor cores
+with float32 accumulation. `rates` tells what kind of rates a row has: "published" peaks, "assumed" ones, or "achieved",
+which are measured. `source` is the document that a row is taken from.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Rates = Literal["published", "assumed", "achieved"]
 
 @dataclass(frozen=True)
 class Wire:
-    """What a directed link offers."""
+    """The figures of a directed link."""
 
     bandwidth_bytes_per_s: int
     latency_ns: int
@@ -40,21 +39,19 @@ class Wire:
 
 
 class Peer(strict_json.Document):
-    """What joins devices of a kind directly: a link by name, its rate for a
-    pair and direction, and how many devices it joins at most.
-    """
+    """The direct link between devices of one model: its name, its rate for a pair in one direction, and its reach."""
 
     link: Name
     gigabytes_per_s: Gigas
-    joins: Annotated[int, Field(ge=2)]
+    joins: Annotated[int, Field(ge=2)]  # at most this many devices
 
 
 class Part(strict_json.Document):
     """A device of the table. A CPU is a host.
 
-    `gflops_per_s` is a rate by dtype; one rate alone is that of every dtype. `memory_gb` is what the label says,
-    `usable_mib` what is left beside error correction and the driver (assumed). `host` is the slot that the device is
-    made for, `reported` what drivers call it.
+    `gflops_per_s` is a rate by dtype; a single rate holds for every dtype. `memory_gb` is the memory on the label,
+    `usable_mib` what error correction and the driver leave of it (assumed). `host` is the slot that the device is made
+    for. `reported` are the names that drivers give the device.
     """
 
     name: Name
@@ -77,9 +74,9 @@ class Part(strict_json.Document):
         return self.usable_mib * MIB
 
     def device(self, name: str, tf32: bool = False) -> Device:
-        """The device of a cluster.
+        """The device of a cluster. With `tf32`, float32 has the rate of tensor cores.
 
-        With `tf32` float32 has the rate of tensor cores; raises ValueError where none is in the table.
+        Raises ValueError if the table has no such rate.
         """
         rates = {dtype: rate * GIGA for dtype, rate in self.gflops_per_s.items()}
         if tf32:
@@ -94,10 +91,10 @@ class Part(strict_json.Document):
 
 
 class Connection(strict_json.Document):
-    """A link of the table: between host and device, between devices ("peer", whose rate the device says), or between
-    nodes.
+    """A link of the table: between host and device, between devices ("peer") or between nodes.
 
-    `gigabytes_per_s` is of one direction; where it is assumed, `published_gigabytes_per_s` is the peak.
+    `gigabytes_per_s` is the rate in one direction; if it is assumed, `published_gigabytes_per_s` is the peak. The rate
+    of a "peer" link stands with the device (`Peer`).
     """
 
     name: Name
@@ -111,12 +108,12 @@ class Connection(strict_json.Document):
 
     @property
     def wire(self) -> Wire:
-        """Rate and delays; of a link whose rate is not the device's."""
+        """Rate and delays of a link that is no "peer" link."""
         assert self.gigabytes_per_s is not None
         return Wire(round(self.gigabytes_per_s * GIGA), self.latency_ns, self.overhead_ns)
 
     def joining(self, peer: Peer) -> Wire:
-        """Rate and delays between devices that `peer` joins."""
+        """Rate and delays between devices that this link and `peer` join."""
         return Wire(round(peer.gigabytes_per_s * GIGA), self.latency_ns, self.overhead_ns)
 
 
@@ -137,7 +134,7 @@ def hardware() -> Hardware:
 
 
 def part(name: str) -> Part:
-    """The device of the table called `name`, however it is spelt. Raises ValueError (one line) with the nearest.
+    """The device of the table called `name`, in any spelling. Raises ValueError (one line) with the nearest name.
 
     >>> part("RTX 4090").gflops_per_s["float32"]
     82600
@@ -146,7 +143,7 @@ def part(name: str) -> Part:
 
 
 def connection(name: str) -> Connection:
-    """The link of the table called `name`, however it is spelt. Raises ValueError (one line) with the nearest.
+    """The link of the table called `name`, in any spelling. Raises ValueError (one line) with the nearest name.
 
     >>> connection("PCIe 4").wire.bandwidth_bytes_per_s
     25000000000
@@ -179,7 +176,7 @@ def names(rows: Iterable[Part] | Iterable[Connection]) -> tuple[str, ...]:
 
 
 def _named(what: str, name: str, rows: Sequence[Row]) -> Row:
-    found = next((row for row in rows if plain(row.name) == plain(name)), None)
-    if found is None:
-        raise ValueError(f"{strict_json.unknown(what, name, names(rows))}; `gnnplace clusters list` shows them")
-    return found
+    for row in rows:
+        if plain(row.name) == plain(name):
+            return row
+    raise ValueError(f"{strict_json.unknown(what, name, names(rows))}; `gnnplace clusters list` shows them")

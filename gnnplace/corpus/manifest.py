@@ -1,5 +1,4 @@
-"""The corpus: graphs in `datasets/graphs/`, described by `datasets/manifest.json`, found by name and checked by
-checksum.
+"""The corpus: graphs in `datasets/graphs/`, listed in `datasets/manifest.json` with their names and checksums.
 
 `datasets/` comes with the package; the environment variable GNNPLACE_DATASETS names another folder.
 """
@@ -20,8 +19,7 @@ from gnnplace.corpus import splits, store
 from gnnplace.corpus.splits import Split
 from gnnplace.formats import atomic, strict_json
 from gnnplace.graph import ComputationGraph
-from gnnplace.isolation.lock import locked
-from gnnplace.isolation.under_way import undone
+from gnnplace.isolation.under_way import locked, undone
 
 MAX_MANIFEST_BYTES = 16 * 2**20
 
@@ -30,10 +28,10 @@ Text = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
 class Entry(strict_json.Document):
-    """One graph of the corpus. `lineage` groups networks that are made alike, the unit of splits; `builder` is the
-    script that makes it.
+    """One graph of the corpus.
 
-    `builder_version` names the package, with its version, that the builder captured the graph with: another may capture
+    `lineage` groups networks of similar construction; splits never divide a lineage. `builder` is the script that makes
+    the graph, `builder_version` the package and version with which it captured the graph: another version may capture
     other ops.
     """
 
@@ -60,20 +58,18 @@ class Manifest(strict_json.Document):
 
 
 def folder() -> Path:
-    """The folder of the datasets."""
+    """The folder `datasets`."""
     named = os.environ.get("GNNPLACE_DATASETS")
     return Path(named) if named else package_data.folder("datasets")
 
 
 def installed() -> bool:
-    """Whether the corpus is the one of an installed package: it stays as it
-    is, and the scripts that build its graphs are not there.
-    """
+    """Whether the corpus belongs to an installed package, which nobody changes and which lacks the building scripts."""
     return folder() == package_data.INSTALLED / "datasets"
 
 
 def check_writable() -> None:
-    """Raises ValueError where nothing is added to the corpus: where it is the one of an installed package."""
+    """Raises ValueError if the corpus belongs to an installed package, to which nothing is added."""
     if installed():
         copy = f"cp -r {folder()} my-datasets; export GNNPLACE_DATASETS=my-datasets"
         raise ValueError(f"{folder()}: the corpus of an installed package is not changed; add to a copy of it: {copy}")
@@ -82,18 +78,21 @@ def check_writable() -> None:
 def entries() -> tuple[Entry, ...]:
     """Every graph of the corpus, by name.
 
-    Raises ValueError for a bad manifest; without a manifest the corpus is empty.
+    Raises ValueError for an invalid manifest; without a manifest the corpus is empty.
     """
     path = folder() / "manifest.json"
     if not path.exists():
         return ()
-    found = strict_json.read(path, Manifest, lambda manifest: manifest.graphs, MAX_MANIFEST_BYTES)
-    names = [entry.name for entry in found]
+    graphs = strict_json.read(path, Manifest, lambda manifest: manifest.graphs, MAX_MANIFEST_BYTES)
+    names = [entry.name for entry in graphs]
     for index, name in enumerate(names):
         if name in names[:index]:
             raise ValueError(f"{path}: graphs[{index}].name: {name!r} is not unique")
-    _check_splits(path, found)
-    return tuple(sorted(found, key=lambda entry: entry.name))
+    try:
+        splits.check(graphs)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return tuple(sorted(graphs, key=lambda entry: entry.name))
 
 
 def names() -> tuple[str, ...]:
@@ -102,7 +101,7 @@ def names() -> tuple[str, ...]:
 
 
 def entry(name: str) -> Entry:
-    """The entry of a graph. Raises ValueError with the names that there are."""
+    """The entry of a graph. Raises ValueError for an unknown name."""
     for candidate in entries():
         if candidate.name == name:
             return candidate
@@ -110,14 +109,14 @@ def entry(name: str) -> Entry:
 
 
 def graph(name: str) -> ComputationGraph:
-    """The graph called `name`. Raises ValueError where it is unknown, damaged or not the one of the manifest."""
+    """The graph called `name`. Raises ValueError if it is unknown, damaged or differs from the manifest's checksum."""
     described = entry(name)
     path = _path(name)
-    found = store.load(path)
-    if found.sha256 != described.sha256:
+    stored = store.load(path)
+    if stored.sha256 != described.sha256:
         rebuild = f"rebuild it with {described.builder} ({described.builder_version})"
-        raise ValueError(f"{path}: sha256 {found.sha256} is not the manifest's {described.sha256}; {rebuild}")
-    return found
+        raise ValueError(f"{path}: sha256 {stored.sha256} is not the manifest's {described.sha256}; {rebuild}")
+    return stored
 
 
 def add(
@@ -125,10 +124,10 @@ def add(
     builder: str,
     builder_version: str, replaces: bool = True,
 ) -> Entry:  # fmt: skip
-    """Writes the graph's file, then its entry in the manifest, each atomically and one process after another.
+    """Writes the graph's file, then its entry in the manifest, each atomically; processes take turns.
 
-    The entry's name is the graph's; it replaces one of that name. Raises ValueError where an entry breaks a rule, and
-    without `replaces` where there is one of that name.
+    The entry has the graph's name and replaces one of that name. Raises ValueError if an entry breaks a rule and,
+    without `replaces`, if there is one of that name.
     """
     check_writable()
     described = strict_json.validate(
@@ -148,25 +147,18 @@ def add(
 
 
 def _write(graph: ComputationGraph, manifest: Manifest) -> None:
-    """Writes both files; where the entry can't be written, a graph that has none goes."""
-    goes = partial(_remove_unlisted, graph.name)
-    with undone(goes), ExitStack() as failed:
-        failed.callback(goes)
+    """Writes both files. If the manifest can't be written, the file of a graph without an entry is removed."""
+    remove = partial(_remove_unlisted, graph.name)
+    with undone(remove), ExitStack() as on_failure:
+        on_failure.callback(remove)
         store.save(graph, _path(graph.name))
         atomic.write_text(folder() / "manifest.json", json.dumps(manifest.model_dump(), indent=1) + "\n")
-        failed.pop_all()
+        on_failure.pop_all()
 
 
 def _remove_unlisted(name: str) -> None:
     if name not in names():
         _path(name).unlink(missing_ok=True)
-
-
-def _check_splits(path: Path, found: list[Entry]) -> None:
-    try:
-        splits.check(found)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def _path(name: str) -> Path:

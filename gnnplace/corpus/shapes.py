@@ -1,6 +1,6 @@
 """Shapes of synthetic graphs: seeded DAGs of an exact number of ops, whose edges lead from lower to higher op numbers.
 
-No op stands alone. What a family leaves open is drawn from the generator that the caller passes, and from nothing else.
+Every op has an edge. All random choices come from the generator that the caller passes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ MIN_OPS = 4
 
 
 class Shape(NamedTuple):
-    """Edges (source, destination) of a DAG and, where the family repeats a pattern, which repetition each op is in (-1:
-    in none).
+    """Edges (source, destination) of a DAG and the position of each op in a repeated pattern.
 
-    `role` numbers the ops of a repeated pattern: two ops of one role are copies of each other. -1: a copy of none.
+    `block` is the repetition that an op is in (-1: none). `role` numbers the ops of the pattern: two ops of one role
+    are copies of each other (-1: a copy of none).
     """
 
     edges: Int64[np.ndarray, "edges 2"]
@@ -30,10 +30,10 @@ class Shape(NamedTuple):
 def layered(
     num_ops: int, generator: np.random.Generator, *, width: int | None = None, density: float | int = 2
 ) -> Shape:
-    """Layers of `width` / 2 to `width` ops (the last may have fewer); by default about as many as there are layers.
+    """Layers of `width` / 2 to `width` ops; the last may have fewer. By default width and number of layers are similar.
 
-    Each op takes one op of the layer before it and others of any earlier layer, `density` in the mean, and gives to a
-    later layer.
+    Each op has one input from the layer before it and others from any earlier layer, `density` inputs on average. Each
+    op outside the last layer gives its output to a later layer.
     """
     width = round(1.15 * num_ops**0.5) if width is None else width
     _at_least("width", width, 1)
@@ -44,10 +44,9 @@ def layered(
 def fork_join(
     num_ops: int, generator: np.random.Generator, *, width: int | None = None, blocks: int | None = None
 ) -> Shape:
-    """`blocks` times (by default about every ten ops of a branch) an op forks into `width` (4) chains that the next one
-    joins.
+    """`blocks` times an op forks into `width` (default 4) chains, which the next op joins.
 
-    The chains of a block have one op or more each, drawn, and share no op.
+    By default a chain has about ten ops. The lengths of chains are random, at least one op each; chains share no op.
     """
     width = min(4, num_ops - 2) if width is None else width
     _at_least("width", width, 1)
@@ -63,13 +62,16 @@ def fork_join(
     first, last = np.diff(chain, prepend=-1) > 0, np.diff(chain, append=chains) > 0
     before = np.where(first, fork[chain // width], op - 1)
     joins = np.stack([op[last], fork[1:][chain[last] // width]], axis=1)
-    block = np.append(np.repeat(np.arange(blocks), size), blocks - 1)  # the last join belongs to what it joins
+    block = np.append(
+        np.repeat(np.arange(blocks), size), blocks - 1
+    )  # the last join belongs to the block that it joins
     return Shape(np.concatenate([np.stack([before, op], axis=1), joins]), block, _none(num_ops))
 
 
 def series_parallel(num_ops: int, generator: np.random.Generator, *, density: float | int = 1.5) -> Shape:
-    """Grown from one edge, op by op: into an edge (in series) or beside it (in
-    parallel), so that an op has `density` edges in the mean.
+    """A graph grown from one edge, by ops put into an edge (in series) or beside it (in parallel).
+
+    There are `density` edges an op on average.
     """
     if not 1 <= density <= 2:
         raise ValueError(f"density: {density} is not between 1 and 2, the edges that series-parallel graphs have an op")
@@ -78,7 +80,7 @@ def series_parallel(num_ops: int, generator: np.random.Generator, *, density: fl
     for op in range(2, num_ops):
         picked = int(chosen[op] * len(edges))
         source, target = edges[picked]
-        # op comes behind its source at once, so before whatever the source leads to
+        # op comes directly behind its source, so before every other op that the source leads to
         after[op], after[source] = after[source], op
         if beside[op]:
             edges.append((source, op))
@@ -100,11 +102,10 @@ def repeated_block(
     width: int | None = None,
     density: float | int = 1.5,
 ) -> Shape:
-    """A stem of few ops, then `blocks` (about the root of ops, at most 16) copies of one layered block, one behind the
-    other.
+    """A short stem, then `blocks` copies of one layered block in a row (default: the root of `num_ops`, at most 16).
 
-    A block has one op that takes the outputs of the two blocks before it, layers of at most `width` (4) ops, and one
-    that gives its output.
+    A block has one op that reads the outputs of the two blocks before it, layers of at most `width` (default 4) ops,
+    and one op that gives its output.
     """
     blocks = min(16, round(num_ops**0.5)) if blocks is None else blocks
     width = 4 if width is None else width
@@ -124,7 +125,7 @@ def repeated_block(
 
 
 def _block(size: int, generator: np.random.Generator, width: int, density: float | int) -> Int64[np.ndarray, "edges 2"]:
-    """The edges of one block: an op, layers, an op."""
+    """The edges of one block: an entering op, layers, a leaving op."""
     if size == 2:
         return np.array([[0, 1]])
     edges = 1 + _layers(size - 2, generator, width, density)
@@ -151,7 +152,7 @@ def _layers(
 
 
 def _layer_of_ops(num_ops: int, generator: np.random.Generator, width: int) -> Int64[np.ndarray, " ops"]:
-    """Of each op, in order; several ops have two layers or more, so that no op stands alone."""
+    """The layer of each op, in order. There are at least two layers, so that every op has an edge."""
     least, most = (width + 1) // 2, min(width, num_ops)
     sizes = generator.integers(min(least, most), most + 1, 2 + num_ops // least)
     sizes[0] = max(1, min(sizes[0], num_ops - 1))
@@ -161,12 +162,12 @@ def _layer_of_ops(num_ops: int, generator: np.random.Generator, width: int) -> I
 def _among(
     low: Int64[np.ndarray, " draws"], high: Int64[np.ndarray, " draws"], generator: np.random.Generator
 ) -> Int64[np.ndarray, " draws"]:
-    """One op of `low` to `high - 1` for each row."""
+    """A random op from `low` to `high - 1` for each row."""
     return low + (generator.random(len(low)) * (high - low)).astype(np.int64)
 
 
 def _single(num_ops: int, edges: Int64[np.ndarray, "edges 2"]) -> Shape:
-    """A shape in which nothing is repeated."""
+    """A shape without a repeated pattern."""
     return Shape(edges, _none(num_ops), _none(num_ops))
 
 

@@ -1,6 +1,4 @@
-"""The fixed split of the corpus into training, validation and test
-graphs, by lineage: siblings are never on both sides.
-"""
+"""The fixed split of the corpus into training, validation and test graphs. It never divides a lineage."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ FIXED: Mapping[str, Split] = {
 
 @runtime_checkable
 class SplitMember(Protocol):
-    """What a split needs to know of a graph."""
+    """The properties of a graph that a split depends on."""
 
     @property
     def name(self) -> str: ...
@@ -31,7 +29,7 @@ class SplitMember(Protocol):
 
 
 def fixed(lineage: str) -> Split:
-    """The part of the fixed split to which a lineage belongs. Raises ValueError for an unknown lineage."""
+    """The part of the fixed split that holds a lineage. Raises ValueError for an unknown lineage."""
     if lineage not in FIXED:
         raise ValueError(f"lineage: {lineage!r} is in no part of the fixed split; known lineages: {', '.join(FIXED)}")
     return FIXED[lineage]

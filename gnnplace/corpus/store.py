@@ -1,9 +1,7 @@
-"""The compact file of a graph: one Arrow IPC table with one row, a list column per column of the graph,
-zstd-compressed.
+"""The compact file of a graph: a zstd-compressed Arrow IPC table with one row and a list for each column of the graph.
 
-What is loaded equals what was saved (the same `graph.sha256`); a file that is not such a table is refused, and so is
-one whose columns don't fit each other, or whose content breaks a rule of ComputationGraph, which trusts the shape of
-its columns.
+The loaded graph equals the saved one (the same `graph.sha256`). A file is refused if it is not such a table, if its
+columns don't fit each other (which ComputationGraph takes for granted), or if it breaks a rule of ComputationGraph.
 """
 
 from __future__ import annotations
@@ -39,14 +37,14 @@ _ELEMENTS = {
 
 
 def save(graph: ComputationGraph, path: str | os.PathLike[str]) -> None:
-    """Writes the graph to `path`, atomically. Raises OSError where the file can't be written."""
+    """Writes the graph to `path` atomically. Raises OSError if the file can't be written."""
     atomic.write_bytes(path, packed(graph))
 
 
 def load(path: str | os.PathLike[str]) -> ComputationGraph:
     """The graph in `path`.
 
-    Raises ValueError (one line: path, value, rule) for a bad file, OSError for an unreadable one.
+    Raises ValueError (one line: path, value, rule) for an invalid file, OSError for an unreadable one.
     """
     data = _read(Path(path))
     try:
@@ -56,7 +54,7 @@ def load(path: str | os.PathLike[str]) -> ComputationGraph:
 
 
 def packed(graph: ComputationGraph) -> bytes:
-    """The content of the graph's file."""
+    """The content of a graph's file."""
     schema = _schema().with_metadata({"format": FORMAT, "version": VERSION, "name": graph.name})
     columns = [pa.array([part], type=schema.field(column).type) for column, part in _parts(graph)]
     batch = pa.record_batch(columns, schema=schema)
@@ -68,7 +66,7 @@ def packed(graph: ComputationGraph) -> bytes:
 
 
 def unpacked(data: bytes) -> ComputationGraph:
-    """The graph in the content of a file. Raises ValueError (one line: value, rule) for a bad one."""
+    """The graph in the content of a file. Raises ValueError (one line: value, rule) for an invalid one."""
     try:
         batch = _batch(data)
         columns = _columns(batch)
@@ -83,7 +81,7 @@ def _element(column: str) -> pa.DataType:
 
 
 def _schema() -> pa.Schema:
-    """Every column but the name, in the graph's order; a categorical column is two."""
+    """Every column but the name, in the graph's order; a categorical column takes two columns of the table."""
     columns: list[tuple[str, pa.DataType]] = []
     for column in (field.name for field in fields(ComputationGraph) if field.name != "name"):
         if column in _CATEGORICAL:
@@ -127,12 +125,12 @@ def _batch(data: bytes) -> pa.RecordBatch:
 
 
 def _check_header(reader: pa.ipc.RecordBatchFileReader) -> None:
-    found = _metadata(reader.schema)
+    metadata = _metadata(reader.schema)
     for key, expected in (("format", FORMAT), ("version", VERSION)):
-        if found.get(key) != expected:
-            raise ValueError(f"{key}: {found.get(key)!r} is not {expected!r}")
-    if set(found) != {"format", "version", "name"}:
-        raise ValueError(f"metadata: {', '.join(sorted(found))} are not format, version and name")
+        if metadata.get(key) != expected:
+            raise ValueError(f"{key}: {metadata.get(key)!r} is not {expected!r}")
+    if set(metadata) != {"format", "version", "name"}:
+        raise ValueError(f"metadata: {', '.join(sorted(metadata))} are not format, version and name")
     if not reader.schema.remove_metadata().equals(_schema()):
         raise ValueError("schema: the columns are not those of a graph")
     if reader.num_record_batches != 1:
@@ -163,60 +161,61 @@ def _strings(batch: pa.RecordBatch, column: str) -> tuple[str, ...]:
 
 
 def _numbers(batch: pa.RecordBatch, column: str) -> np.ndarray:
-    """The numbers in the column's buffer; Arrow's `to_numpy` imports pandas, for a quarter of a second."""
+    """The numbers in a column's buffer. Arrow's own `to_numpy` would import pandas, which takes a quarter second."""
     values = batch.column(column).values
-    here, data = slice(values.offset, values.offset + len(values)), values.buffers()[1] or b""
+    rows, data = slice(values.offset, values.offset + len(values)), values.buffers()[1] or b""
     if pa.types.is_boolean(values.type):
-        return np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")[here].astype(bool)
-    return np.frombuffer(data, np.dtype(str(values.type)))[here]
+        return np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")[rows].astype(bool)
+    return np.frombuffer(data, np.dtype(str(values.type)))[rows]
 
 
 def _check(columns: Mapping[str, Any]) -> None:
-    """Raises ValueError (one line: column, value, rule) where the columns of a graph don't fit each other."""
+    """Raises ValueError (one line: column, value, rule) if the columns of a graph don't fit each other."""
     ops, outputs, edges = len(columns["op_names"]), len(columns["output_bytes"]), len(columns["edge_src"])
-    _lengths(columns, dict.fromkeys(_OP_COLUMNS, ops) | dict.fromkeys(_OUTPUT_COLUMNS, outputs))
-    _lengths(columns, {"output_ptr": ops + 1, "edge_output": edges, "edge_dst": edges})
-    _pointers(columns, outputs)
+    _check_lengths(columns, dict.fromkeys(_OP_COLUMNS, ops) | dict.fromkeys(_OUTPUT_COLUMNS, outputs))
+    _check_lengths(columns, {"output_ptr": ops + 1, "edge_output": edges, "edge_dst": edges})
+    _check_pointers(columns, outputs)
     for column, value in columns.items():
         if isinstance(value, Categorical):
-            _range(f"{column}.index", value.index, NONE, len(value.values) - 1)
+            _check_range(f"{column}.index", value.index, NONE, len(value.values) - 1)
             if len(set(value.values)) < len(value.values):
                 raise ValueError(f"{column}.values: the strings are not distinct")
-    _range("kind.index", columns["kind"].index, 0, len(columns["kind"].values) - 1)
-    _range("output_alias", columns["output_alias"], NONE, outputs - 1)
-    _range("edge_src", columns["edge_src"], 0, ops - 1)
-    _range("edge_dst", columns["edge_dst"], 0, ops - 1)
-    _sorted_edges(columns)
+    _check_range("kind.index", columns["kind"].index, 0, len(columns["kind"].values) - 1)
+    _check_range("output_alias", columns["output_alias"], NONE, outputs - 1)
+    _check_range("edge_src", columns["edge_src"], 0, ops - 1)
+    _check_range("edge_dst", columns["edge_dst"], 0, ops - 1)
+    _check_sorted(columns)
 
 
-def _lengths(columns: Mapping[str, Any], expected: Mapping[str, int]) -> None:
-    for column, length in expected.items():
+def _check_lengths(columns: Mapping[str, Any], expected: Mapping[str, int]) -> None:
+    for column, expected_length in expected.items():
         value = columns[column]
-        found = len(value.index if isinstance(value, Categorical) else value)
-        if found != length:
-            raise ValueError(f"{column}: {found} entries where {length} are due")
+        length = len(value.index if isinstance(value, Categorical) else value)
+        if length != expected_length:
+            raise ValueError(f"{column}: {length} entries where {expected_length} are due")
 
 
-def _pointers(columns: Mapping[str, Any], outputs: int) -> None:
+def _check_pointers(columns: Mapping[str, Any], outputs: int) -> None:
     pointers, rank = columns["output_ptr"], columns["output_rank"]
     if pointers[0] != 0 or pointers[-1] != outputs or (np.diff(pointers) < 0).any():
         raise ValueError(f"output_ptr: does not rise from 0 to {outputs}, the number of outputs")
-    _range("output_rank", rank, NONE, len(columns["output_dims"]))
+    _check_range("output_rank", rank, NONE, len(columns["output_dims"]))
     if np.maximum(rank, 0).sum() != len(columns["output_dims"]):
         raise ValueError(
             f"output_dims: {len(columns['output_dims'])} entries where {np.maximum(rank, 0).sum()} are due"
         )
 
 
-def _range(column: str, values: np.ndarray, low: int, high: int) -> None:
-    bad = (values < low) | (values > high)
-    if bad.any():
-        row = int(np.argmax(bad))
+def _check_range(column: str, values: np.ndarray, low: int, high: int) -> None:
+    outside = (values < low) | (values > high)
+    if outside.any():
+        row = int(np.argmax(outside))
         raise ValueError(f"{column}[{row}]: {values[row]} is not between {low} and {high}")
 
 
-def _sorted_edges(columns: Mapping[str, Any]) -> None:
-    _range("edge_output", columns["edge_output"], CONTROL, len(columns["output_bytes"]))
+def _check_sorted(columns: Mapping[str, Any]) -> None:
+    """Raises ValueError unless edges are sorted and distinct."""
+    _check_range("edge_output", columns["edge_output"], CONTROL, len(columns["output_bytes"]))
     order = np.lexsort((columns["edge_dst"], columns["edge_output"], columns["edge_src"]))
     table = np.stack([columns["edge_src"], columns["edge_output"], columns["edge_dst"]], axis=1)
     if (order[1:] < order[:-1]).any() or (table[1:] == table[:-1]).all(axis=1).any():

@@ -1,15 +1,14 @@
-"""Synthetic computation graphs for training and tests: a drawn shape, each op of which costs what an op of a real graph
-costs.
+"""Synthetic computation graphs for training and tests: a random shape whose ops have the costs of ops in real graphs.
 
     synthetic("layered", num_ops=200, seed=3, donors=[manifest.graph("nmt-2")])    # is called layered-200-seed3
 
-Figures of an op are never mixed: arithmetic, bytes, outputs, memory and kind come from one op of one donor; every donor
-is as likely as any other, and so is each of its ops. Copies of a repeated block cost the same, op by op. The same
+All figures of an op (arithmetic, bytes, outputs, memory and kind) come from one op of one donor graph. Every donor is
+equally likely, and so is every op within a donor. Copies of a repeated block have the same costs, op by op. The same
 arguments give the same bytes.
 
-A donor's row is an op that runs a kernel and writes outputs of its own; the bytes that it touches are spelled out,
-whoever gives its inputs. With it goes the persistent memory of the variables that it is the first to read: a product
-comes with its weights and what the optimiser keeps of them.
+A donor's row is an op that runs a kernel and writes outputs of its own. Its `bytes_accessed` are stated, since its new
+inputs have other sizes. It brings the persistent memory of the variables that it is the first to read: a matrix product
+comes with its weights and their optimiser state.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ def synthetic(
 ) -> ComputationGraph:  # fmt: skip
     """The graph of a family, size and seed, with costs of the donors' ops.
 
-    `width` (ops side by side, or chains of a fork), `density` (edges an op in the mean) and `blocks` (repetitions) are
-    for the families that OPTIONS names; without them the family chooses. Raises ValueError where an option is not the
-    family's or out of its range.
+    `width` (ops side by side, or chains of a fork), `density` (edges an op on average) and `blocks` (repetitions) are
+    options of the families in OPTIONS; their defaults depend on the family. Raises ValueError if the family lacks an
+    option or its value is out of range.
     """
     options = {
         key: value for key, value in (("width", width), ("density", density), ("blocks", blocks)) if value is not None
@@ -96,7 +95,7 @@ def _graph(name: str, shape: Shape, rows: Sequence[DonorRows], generator: np.ran
 def _drawn(
     role: Int64[np.ndarray, " ops"], rows: Sequence[DonorRows], generator: np.random.Generator
 ) -> tuple[Int64[np.ndarray, " ops"], Int64[np.ndarray, " ops"]]:
-    """The donor of each op, and the row of it; ops of one role have those of the first."""
+    """A random donor for each op, and one of the donor's rows; ops of one role share those of the first."""
     donor = generator.integers(0, len(rows), len(role))
     row = (generator.random(len(role)) * np.array([len(lent.ops) for lent in rows])[donor]).astype(np.int64)
     first = np.arange(len(role))
@@ -108,8 +107,9 @@ def _drawn(
 
 @dataclass(frozen=True, eq=False)
 class DonorRows:
-    """The ops of a graph whose figures may be taken, and the persistent
-    bytes of each op of the graph with those of its variables.
+    """The rows of a donor: ops whose figures may be copied.
+
+    `persistent_bytes` are those of each op of the graph, including the variables that it brings.
     """
 
     graph: ComputationGraph
@@ -117,7 +117,7 @@ class DonorRows:
     persistent_bytes: Int64[np.ndarray, " ops"]
 
     def op(self, row: int, name: str, block: int | None) -> Op:
-        """An op of that name that costs what a row says."""
+        """An op called `name` with the figures of a row."""
         graph, op = self.graph, int(self.ops[row])
         outputs = range(int(graph.output_ptr[op]), int(graph.output_ptr[op + 1]))
         kind = graph.kind[op]
@@ -132,39 +132,36 @@ class DonorRows:
 
 
 def donor_rows(graph: ComputationGraph) -> DonorRows:
-    """The rows of a graph.
-
-    Raises ValueError where it has none: where no op runs a kernel that gives data of its own.
-    """
-    shares = np.zeros(graph.num_ops, dtype=bool)
-    shares[graph.output_op[graph.output_alias != NONE]] = True
-    gives = np.zeros(graph.num_ops, dtype=bool)
-    gives[graph.output_op[graph.output_bytes > 0]] = True
-    ops = np.flatnonzero(graph.kernel & gives & ~shares)
+    """The rows of a graph. Raises ValueError if no op runs a kernel and gives data of its own."""
+    has_alias = np.zeros(graph.num_ops, dtype=bool)
+    has_alias[graph.output_op[graph.output_alias != NONE]] = True
+    has_data = np.zeros(graph.num_ops, dtype=bool)
+    has_data[graph.output_op[graph.output_bytes > 0]] = True
+    ops = np.flatnonzero(graph.kernel & has_data & ~has_alias)
     if not len(ops):
         raise ValueError(f"donors: {graph.name!r} has no op that runs a kernel and gives data of its own")
     return DonorRows(graph, ops, _with_variables(graph, ops))
 
 
 def _with_variables(graph: ComputationGraph, ops: Int64[np.ndarray, " rows"]) -> Int64[np.ndarray, " ops"]:
-    """Each op's persistent bytes, and those of the variables that it reads before any other row does."""
-    held = graph.persistent_bytes.copy()
+    """Each op's persistent bytes plus those of the variables that it is the first row to read."""
+    persistent_bytes = graph.persistent_bytes.copy()
     is_row = np.zeros(graph.num_ops, dtype=bool)
     is_row[ops] = True
     position = np.empty(graph.num_ops, dtype=np.int64)
     position[graph.order] = np.arange(graph.num_ops)
     data = np.flatnonzero((graph.edge_output != CONTROL) & is_row[graph.edge_dst])
     variable = graph.output_op[graph.output_root[graph.edge_data[data]]]
-    read = (graph.persistent_bytes[variable] > 0) & ~is_row[variable]
-    data, variable = data[read], variable[read]
+    is_variable = (graph.persistent_bytes[variable] > 0) & ~is_row[variable]
+    data, variable = data[is_variable], variable[is_variable]
     earliest = np.argsort(position[graph.edge_dst[data]], kind="stable")
     variables, first = np.unique(variable[earliest], return_index=True)
-    np.add.at(held, graph.edge_dst[data[earliest[first]]], graph.persistent_bytes[variables])
-    return held
+    np.add.at(persistent_bytes, graph.edge_dst[data[earliest[first]]], graph.persistent_bytes[variables])
+    return persistent_bytes
 
 
 def all_rows(donors: Sequence[ComputationGraph]) -> tuple[DonorRows, ...]:
-    """The rows of every donor. Raises ValueError without donors, or for one without rows."""
+    """The rows of every donor. Raises ValueError without donors or for a donor without rows."""
     if not donors:
         raise ValueError("donors: none given; pass at least one graph of the corpus, whose ops lend their costs")
     return tuple(donor_rows(graph) for graph in donors)

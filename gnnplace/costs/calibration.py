@@ -1,7 +1,7 @@
-"""Calibrated costs: fits the roofline constants of devices to measured times of ops, and puts them into a cluster.
+"""Calibrated costs: fits the roofline constants of devices to measured times of ops, for the devices of a cluster.
 
-Half of the weight of the fit is equal for all ops, which determines the launch time. The other half is in proportion to
-an op's time, which keeps the total of the step right.
+An op's weight in the fit is one half the same for all ops, which determines the launch time, and one half in proportion
+to its time, which keeps the total of the step right.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from gnnplace.costs.robust_fit import fit
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.problems import NS_PER_S
 
-MIN_OPS = 20  # a dtype with so many ops has its own rate; so many ops determine a constant
-REACHED = (0.5, 0.8, 0.95)  # quantiles of the ops' rates from which fits start
+MIN_OPS = 20  # ops that a dtype needs to have a rate of its own, and that determine a constant
+QUANTILES = (0.5, 0.8, 0.95)  # of the ops' rates, from which fits start
 
 
 class Measured(NamedTuple):
@@ -49,10 +49,10 @@ class Calibration:
 
 
 def fit_device(template: Device, measured: Sequence[Measured]) -> Calibration:
-    """The template with fitted `launch_ns`, `dispatch_ns`, `memory_bytes_per_s` and `flops_per_s`.
+    """The device `template` with fitted `launch_ns`, `dispatch_ns`, `memory_bytes_per_s` and `flops_per_s`.
 
-    `flops_per_s` is per dtype if several dtypes have enough ops. A constant that no op depends on keeps the value of
-    the template. Raises ValueError if no op with a kernel was measured.
+    `flops_per_s` is a rate by dtype if several dtypes have enough ops. A constant that no op depends on keeps its value
+    in the template. Raises ValueError if no op with a kernel was measured.
     """
     ops = _columns(measured)
     kernels, others = ops.of(ops.kernel), ops.of(~ops.kernel)
@@ -61,11 +61,10 @@ def fit_device(template: Device, measured: Sequence[Measured]) -> Calibration:
     device = _roofline(template, kernels)
     if len(others.time_ns):
         device = replace(device, dispatch_ns=round(float(np.median(others.time_ns))))
-    return _judged(
-        device,
-        measured,
-        (*_undetermined(device, kernels), *(("dispatch_ns",) if len(others.time_ns) < MIN_OPS else ())),
-    )
+    undetermined = _undetermined(device, kernels)
+    if len(others.time_ns) < MIN_OPS:
+        undetermined = (*undetermined, "dispatch_ns")
+    return _calibration(device, measured, undetermined)
 
 
 def calibrated(
@@ -74,7 +73,7 @@ def calibrated(
     """The cluster with fitted constants of all measured devices and links, and the fit of each measured device by name.
 
     Devices and links without measurements keep their constants; `links.unmeasured` lists such links. Raises ValueError
-    where costs belong to another graph than their partner in `measured`, or are too few to fit.
+    if costs belong to another graph than the one that they stand with, or are too few to fit.
     """
     for graph, costs in measured:
         if costs.graph_sha256 != graph.sha256:
@@ -93,7 +92,7 @@ def calibrated(
 
 @dataclass(frozen=True, eq=False)
 class _Ops:
-    """Measured ops of all graphs, as columns; `dtype` is that of the first output, "" where there is none."""
+    """Measured ops of all graphs, as columns; `dtype` is that of an op's first output, "" if it has none."""
 
     time_ns: Float[np.ndarray, " ops"]
     flops: Float[np.ndarray, " ops"]
@@ -108,7 +107,7 @@ class _Ops:
 def _columns(measured: Sequence[Measured]) -> _Ops:
     parts = []
     for graph, time_ns in measured:
-        names = np.array([*graph.output_dtype.values, ""])  # index -1 is the last
+        names = np.array([*graph.output_dtype.values, ""])  # index -1 (no dtype) is the last
         columns = (
             time_ns,
             graph.flops,
@@ -122,21 +121,22 @@ def _columns(measured: Sequence[Measured]) -> _Ops:
 
 
 def _roofline(template: Device, ops: _Ops) -> Device:
-    """The template with the constants that `ops`, all with a kernel,
-    show; a contended memory stays as many times as slow.
+    """The template with launch time and rates fitted to `ops`, all of which have a kernel.
+
+    The ratio of contended to uncontended memory rate stays.
     """
     dtypes = _dtypes(ops)
     rate_of = np.array([dtypes.index(name) if name in dtypes else NONE for name in ops.dtype.tolist()])
 
     def model(constants: Float[np.ndarray, " constants"]) -> Float[np.ndarray, " ops"]:
         launch, ns_per_byte, *ns_per_flop = constants
-        slowness = np.array([*ns_per_flop, max(ns_per_flop)])  # index -1: another dtype has the lowest rate
+        slowness = np.array([*ns_per_flop, max(ns_per_flop)])  # index -1: other dtypes have the lowest rate
         return launch + np.maximum(slowness[rate_of] * ops.flops, ns_per_byte * ops.bytes)
 
     times = np.maximum(1.0, ops.time_ns)
     weight = 1 / len(times) + times / times.sum()
     fits = [fit(model, start, times, weight) for start in _starts(template, ops, rate_of, len(dtypes))]
-    launch, ns_per_byte, *ns_per_flop = min(fits, key=lambda each: each.error).parameters.tolist()
+    launch, ns_per_byte, *ns_per_flop = min(fits, key=lambda result: result.error).parameters.tolist()
     rates = [_rate(slowness) for slowness in ns_per_flop]
     memory, contended = _rate(ns_per_byte), template.contended_memory_bytes_per_s
     return replace(
@@ -149,7 +149,7 @@ def _roofline(template: Device, ops: _Ops) -> Device:
 
 
 def _dtypes(ops: _Ops) -> list[str]:
-    """The dtypes with a rate each: those of enough ops with flops. One rate serves all where these are not several."""
+    """The dtypes with a rate each: those of enough ops with flops. With fewer than two of them, one rate serves all."""
     names, counts = np.unique(ops.dtype[(ops.flops > 0) & (ops.dtype != "")], return_counts=True)
     frequent = names[counts >= MIN_OPS].tolist()
     return frequent if len(frequent) > 1 else [""]
@@ -158,18 +158,19 @@ def _dtypes(ops: _Ops) -> list[str]:
 def _starts(
     template: Device, ops: _Ops, rate_of: Int64[np.ndarray, " ops"], num_rates: int
 ) -> list[Float[np.ndarray, " constants"]]:
-    """Where fits start: the shortest ops for the launch, and rates that
-    few, some or half of the ops with most work reach.
+    """The points from which fits start.
+
+    The launch time is that of the shortest ops; the rates are quantiles of those that longer ops reach.
     """
     launch = max(1.0, float(np.quantile(ops.time_ns, 0.1)))
     beyond = np.maximum(1.0, ops.time_ns - launch)
     rates = [template.rate(None)] * num_rates
 
     def slowness(
-        amount: Float[np.ndarray, " ops"], rows: Bool[np.ndarray, " ops"], reached: float, otherwise: int
+        amount: Float[np.ndarray, " ops"], rows: Bool[np.ndarray, " ops"], quantile: float, default_rate: int
     ) -> float:
         rows = rows & (amount > 0) & (ops.time_ns >= 2 * launch)
-        return float(np.quantile(beyond[rows] / amount[rows], 1 - reached)) if rows.any() else NS_PER_S / otherwise
+        return float(np.quantile(beyond[rows] / amount[rows], 1 - quantile)) if rows.any() else NS_PER_S / default_rate
 
     def start(memory: float, arithmetic: float) -> Float[np.ndarray, " constants"]:
         per_byte = slowness(ops.bytes, np.ones(len(beyond), dtype=bool), memory, template.memory_bytes_per_s)
@@ -178,7 +179,7 @@ def _starts(
         ]
         return np.array([launch, per_byte, *per_flop])
 
-    return [start(memory, arithmetic) for memory, arithmetic in product(REACHED, REACHED)]
+    return [start(memory, arithmetic) for memory, arithmetic in product(QUANTILES, QUANTILES)]
 
 
 def _rate(ns_per_unit: float) -> int:
@@ -186,7 +187,7 @@ def _rate(ns_per_unit: float) -> int:
 
 
 def _undetermined(device: Device, ops: _Ops) -> tuple[str, ...]:
-    """Constants that fewer than `MIN_OPS` ops are bound by: for these, the largest part of their time."""
+    """The constants that bound fewer than `MIN_OPS` ops; an op is bound by the largest part of its time."""
     arithmetic = ops.flops * NS_PER_S / np.array([device.rate(name) for name in ops.dtype.tolist()])
     traffic = ops.bytes * NS_PER_S / device.memory_bytes_per_s
     largest = np.argmax([np.full(len(traffic), float(device.launch_ns)), traffic, arithmetic], axis=0)
@@ -198,8 +199,8 @@ def _undetermined(device: Device, ops: _Ops) -> tuple[str, ...]:
     return tuple(name for name, rows in bound.items() if rows.sum() < MIN_OPS)
 
 
-def _judged(device: Device, measured: Sequence[Measured], undetermined: tuple[str, ...]) -> Calibration:
-    """How good the fit is, by the roofline that the simulator will use."""
+def _calibration(device: Device, measured: Sequence[Measured], undetermined: tuple[str, ...]) -> Calibration:
+    """The fitted device with the errors of the roofline that the simulator will use."""
     predicted = np.concatenate([roofline.modelled_ns(graph, device) for graph, _ in measured])
     times = np.concatenate([times for _, times in measured])
     kernel = np.concatenate([graph.kernel for graph, _ in measured])

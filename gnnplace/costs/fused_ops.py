@@ -1,8 +1,7 @@
-"""The time of ops that run fused (docs/execution-model.md#times-of-fused-ops), whatever cost model gave their own
-times.
+"""The time of fused ops (docs/execution-model.md#times-of-fused-ops), under any cost model.
 
-The time of an op on a device is taken apart: the launch; arithmetic and memory traffic, as its roofline has them, which
-run side by side; and what the roofline does not explain. A group launches once. The other parts of its ops add up,
+The time of an op on a device has three parts: the launch, the roofline's arithmetic and memory traffic (which run side
+by side), and a rest that the roofline does not explain. A fused group launches once. The other parts of its ops add up,
 without the traffic that fusion saves.
 """
 
@@ -20,12 +19,13 @@ from gnnplace.problems import Problem, duration_ns
 
 
 class Parts(NamedTuple):
-    """The parts of each op's time: `time = launch + beyond + max(arithmetic,
-    min(traffic, most_traffic))`, `arithmetic` at least 1.
+    """The parts of each op's time: `launch + beyond + max(arithmetic, min(traffic, most_traffic))`.
+
+    `arithmetic` is at least 1 ns. `traffic` follows from the bytes that an op moves, of which fusion saves some.
     """
 
     launch_ns: Int64[np.ndarray, "ops devices"]
-    beyond_ns: Int64[np.ndarray, "ops devices"]  # what the roofline does not explain
+    beyond_ns: Int64[np.ndarray, "ops devices"]  # not explained by the roofline
     arithmetic_ns: Int64[np.ndarray, "ops devices"]
     most_traffic_ns: Int64[np.ndarray, "ops devices"]
     bytes_per_s: list[int]  # of each device
@@ -55,8 +55,9 @@ def groups(leader: Int32[np.ndarray, " ops"]) -> FusedGroups:
 def fused_ns(
     problem: Problem, groups: FusedGroups, moved: Int64[np.ndarray, " ops"]
 ) -> tuple[Int64[np.ndarray, "groups devices"], Int64[np.ndarray, "groups devices"] | None]:
-    """The time of each group on every device, alone and contended (None where
-    ops are the same alone); `moved` is that of `moved_bytes`.
+    """The time of each group on every device, alone and on a contended memory (None if both are the same).
+
+    `moved` is the result of `moved_bytes`.
     """
     alone, contended = parts(problem)
     alone_ns = _fused_ns(problem.time_ns, alone, groups, moved)
@@ -66,32 +67,35 @@ def fused_ns(
 
 
 def moved_bytes(graph: ComputationGraph, groups: FusedGroups) -> Int64[np.ndarray, " ops"]:
-    """The memory traffic of each op in its group
-    (docs/execution-model.md#traffic-of-fused-ops); of one without a kernel, none.
+    """The memory traffic of each op within its group; 0 for ops without a kernel.
+
+    docs/execution-model.md#traffic-of-fused-ops
     """
     moved = np.where(graph.kernel, graph.effective_bytes_accessed, 0)
     data = np.flatnonzero(graph.edge_data != NONE)
     kernel, output, reader = graph.kernel, graph.edge_data[data], graph.edge_dst[data].astype(np.int64)
     seen = seen_through(graph, groups)
     reads = groups.fused[reader] & kernel[reader]
-    visible = seen[output] != NONE
-    inside = reads & visible & (groups.group[graph.output_op[seen[output]]] == groups.group[reader])
+    # inputs computed within the group are not read from memory
+    computed = seen[output] != NONE
+    inside = reads & computed & (groups.group[graph.output_op[seen[output]]] == groups.group[reader])
     np.subtract.at(moved, reader[inside], graph.output_bytes[output[inside]])
-    again = np.flatnonzero(reads & ~inside)
-    again = again[np.argsort(reader[again], kind="stable")]
-    first = np.unique(output[again] * groups.number + groups.group[reader[again]], return_index=True)[1]
-    again = np.delete(again, first)
-    np.subtract.at(moved, reader[again], graph.output_bytes[output[again]])
+    # a group reads each other input once, for the first op that needs it
+    outside = np.flatnonzero(reads & ~inside)
+    outside = outside[np.argsort(reader[outside], kind="stable")]
+    first = np.unique(output[outside] * groups.number + groups.group[reader[outside]], return_index=True)[1]
+    repeated = np.delete(outside, first)
+    np.subtract.at(moved, reader[repeated], graph.output_bytes[output[repeated]])
+    # outputs that stay within the group are not written
     written = np.zeros(len(seen), dtype=bool)
-    out = leaving(graph, groups)
-    written[seen[out & (seen != NONE)]] = True
+    written[seen[leaving(graph, groups) & (seen != NONE)]] = True
     stays = ~written & (groups.fused & kernel)[graph.output_op]
     np.subtract.at(moved, graph.output_op[stays], graph.output_bytes[stays])
     return np.maximum(0, moved)
 
 
 def leaving(graph: ComputationGraph, groups: FusedGroups) -> Bool[np.ndarray, " outputs"]:
-    """True for outputs that leave their group: results, and what another group reads, or nothing."""
+    """True for outputs that leave their group: results, outputs that another group reads, outputs without a reader."""
     data = np.flatnonzero(graph.edge_data != NONE)
     read = np.zeros(len(graph.output_bytes), dtype=bool)
     read[graph.edge_data[data]] = True
@@ -101,10 +105,10 @@ def leaving(graph: ComputationGraph, groups: FusedGroups) -> Bool[np.ndarray, " 
 
 
 def seen_through(graph: ComputationGraph, groups: FusedGroups) -> Int64[np.ndarray, " outputs"]:
-    """The output that each output shows: itself or, of a view by an op of the group without a kernel, what the viewed
-    output shows.
+    """The output whose data each output shows.
 
-    `NONE` where an op without a kernel makes it, and it is no alias.
+    That is the output itself, except for views by an op without a kernel in a group: these show what the viewed output
+    shows. `NONE` if an op without a kernel in a group makes the output and it is no alias.
     """
     views = ~graph.kernel[graph.output_op] & groups.fused[graph.output_op]
     seen = np.arange(len(graph.output_bytes))
@@ -119,19 +123,18 @@ def seen_through(graph: ComputationGraph, groups: FusedGroups) -> Int64[np.ndarr
 
 
 def parts(problem: Problem) -> tuple[Parts, Parts | None]:
-    """The parts of times alone and of contended times (None where ops are
-    the same alone), kept as long as the problem lives.
-    """
+    """The parts of times alone and of contended times (None if both are the same), kept while the problem lives."""
     if problem not in _parts:
         devices = problem.cluster.devices
         rates = [device.memory_bytes_per_s for device in devices]
         slow = [device.contended_memory_bytes_per_s or rate for device, rate in zip(devices, rates, strict=True)]
-        alone = _apart(problem, problem.time_ns, rates)
-        _parts[problem] = alone, None if problem.contended_ns is None else _apart(problem, problem.contended_ns, slow)
+        alone = _split(problem, problem.time_ns, rates)
+        _parts[problem] = alone, None if problem.contended_ns is None else _split(problem, problem.contended_ns, slow)
     return _parts[problem]
 
 
-def _apart(problem: Problem, time_ns: Int64[np.ndarray, "ops devices"], bytes_per_s: list[int]) -> Parts:
+def _split(problem: Problem, time_ns: Int64[np.ndarray, "ops devices"], bytes_per_s: list[int]) -> Parts:
+    """Splits times into their parts."""
     graph, devices = problem.graph, problem.cluster.devices
     start_ns = np.where(
         graph.kernel[:, None], [device.launch_ns for device in devices], [device.dispatch_ns for device in devices]
@@ -152,7 +155,7 @@ def _traffic_ns(moved: Int64[np.ndarray, " ops"], bytes_per_s: list[int]) -> Int
 def _fused_ns(
     time_ns: Int64[np.ndarray, "ops devices"], parts: Parts, groups: FusedGroups, moved: Int64[np.ndarray, " ops"]
 ) -> Int64[np.ndarray, "groups devices"]:
-    """The times of the groups; those of single ops stay."""
+    """The time of each group; a group of one op keeps the op's time."""
     group_ns = np.empty((groups.number, time_ns.shape[1]), dtype=np.int64)
     group_ns[groups.group[~groups.fused]] = time_ns[~groups.fused]
     members = np.flatnonzero(groups.fused)

@@ -1,4 +1,4 @@
-"""Measured links: fits bandwidth, overhead and latency to transfers of several sizes, and puts them into a cluster.
+"""Measured links: fits bandwidth, overhead and latency to transfers of several sizes, for the links of a cluster.
 
 In the execution model a transfer occupies its channel for `overhead + bytes / bandwidth`. It then occupies the receive
 channel, if there is one, for the same time. It arrives `latency` after that.
@@ -28,11 +28,11 @@ class LinkFit:
 
 
 def fit_link(samples: Sequence[LinkSample], hops: int = 1) -> LinkFit:
-    """The link constants with the least absolute error of the logarithm, so that outliers and the number of small
-    transfers don't matter.
+    """The link constants with the least absolute error of the logarithm of channel times.
 
-    `hops` is the number of channels that a transfer occupies, one after another. Raises ValueError for transfers of
-    fewer than two sizes, which do not determine overhead and bandwidth.
+    So outliers and the number of small transfers don't matter. `hops` is the number of channels that a transfer
+    occupies, one after another. Raises ValueError for transfers of fewer than two sizes, which do not determine
+    overhead and bandwidth.
     """
     size, occupied, arrival = np.array(samples, dtype=float).reshape(-1, 3).T
     sizes = np.unique(size)
@@ -55,7 +55,7 @@ def fit_link(samples: Sequence[LinkSample], hops: int = 1) -> LinkFit:
 def measured(cluster: Cluster, costs: Sequence[MeasuredCosts]) -> Cluster:
     """The cluster with fitted constants of every measured link. The other links (`unmeasured`) keep theirs.
 
-    Samples of several cost files are pooled. Raises ValueError where all samples of a link have one size.
+    Samples of several cost files are pooled. Raises ValueError if all samples of a link have one size.
     """
     # links between devices of the same kinds share samples
     fits: dict[tuple[int, tuple[LinkSample, ...]], LinkFit] = {}
@@ -68,7 +68,7 @@ def measured(cluster: Cluster, costs: Sequence[MeasuredCosts]) -> Cluster:
                 fits[key] = fit_link(samples, key[0])
             except ValueError as error:
                 raise ValueError(f"link {link.src} -> {link.dst}: {error}") from error
-        links.append(_with(link, fits[key]) if samples else link)
+        links.append(_fitted(link, fits[key]) if samples else link)
     return replace(cluster, links=tuple(links))
 
 
@@ -79,10 +79,10 @@ def unmeasured(cluster: Cluster, costs: Sequence[MeasuredCosts]) -> list[Link]:
 
 def _samples(link: Link, cluster: Cluster, costs: Sequence[MeasuredCosts]) -> tuple[LinkSample, ...]:
     devices = dict(zip(cluster.device_names, cluster.devices, strict=True))
-    return tuple(sample for each in costs for sample in each.link_samples(link, devices))
+    return tuple(sample for part in costs for sample in part.link_samples(link, devices))
 
 
-def _with(link: Link, figures: LinkFit) -> Link:
+def _fitted(link: Link, figures: LinkFit) -> Link:
     return replace(
         link,
         bandwidth_bytes_per_s=figures.bandwidth_bytes_per_s,

@@ -1,9 +1,8 @@
-"""Measured costs of one graph: the time of each op on each device kind, and the times of transfers of several sizes on
-links.
+"""Measured costs of one graph: the time of each op on each device kind, and transfers of several sizes on links.
 
 A profiler writes them; the calibration reads them. In a `problem` under measured costs every op takes its measured
 time. A missing time is an error unless the caller names its device kind for roofline costs. As with every cost model,
-times that the ops of a graph give themselves win (docs/execution-model.md#measured-costs).
+times that the graph states for its ops take precedence (docs/execution-model.md#measured-costs).
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ NOT_MEASURED = -1
 
 
 class LinkSample(NamedTuple):
-    """One transfer: the time on the sender's channel, and the time from its start to its arrival.
+    """One transfer: its time on the sender's channel, and the time from its start to its arrival.
 
-    Equal if only one is measured.
+    Both are equal if only one is measured.
     """
 
     bytes: int
@@ -36,9 +35,7 @@ class LinkSample(NamedTuple):
 
 @dataclass(frozen=True)
 class CostProvenance:
-    """The origin of measurements: tool and version, hardware, date (ISO
-    8601), and the number of steps behind each median.
-    """
+    """The origin of measurements: tool with version, hardware, date (ISO 8601), and the steps behind each median."""
 
     tool: str
     hardware: str
@@ -48,11 +45,10 @@ class CostProvenance:
 
 @dataclass(frozen=True, eq=False)
 class MeasuredCosts:
-    """Times by device name or kind, `NOT_MEASURED` for ops that are not allowed there; links by (source, destination)
-    names or kinds.
+    """Times by device name or kind, and samples of links by (source, destination) names or kinds.
 
-    The name of a device takes precedence over its kind. Raises ValueError for a wrong number of times or a time out of
-    range.
+    The name of a device takes precedence over its kind. Ops that are not allowed on a device have `NOT_MEASURED` there.
+    Raises ValueError for a wrong number of times or a time out of range.
     """
 
     graph_name: str
@@ -81,7 +77,7 @@ class MeasuredCosts:
                 raise ValueError(f"links {src} -> {dst}: a sample is not between 0 and {MAX_TIME_NS}")
 
     def device_ns(self, device: Device) -> Int64[np.ndarray, " ops"]:
-        """The times on a device, those of its name before those of its kind; `NOT_MEASURED` where there are none."""
+        """The times on a device, by its name or else by its kind; `NOT_MEASURED` for ops without a time."""
         times = np.full(len(self.op_names), NOT_MEASURED, dtype=np.int64)
         for key in (device.kind, device.name):
             if key in self.time_ns:
@@ -93,9 +89,7 @@ class MeasuredCosts:
         return device.name in self.time_ns or device.kind in self.time_ns
 
     def link_samples(self, link: Link, devices: Mapping[str, Device]) -> tuple[LinkSample, ...]:
-        """The transfers measured on a link, from the most specific pair of
-        names or kinds with samples; empty if there are none.
-        """
+        """The samples of a link, from the most specific pair of names or kinds that has samples; empty without any."""
         return next(
             (self.links[pair] for pair in _pairs(devices[link.src], devices[link.dst]) if pair in self.links), ()
         )
@@ -108,16 +102,13 @@ def _pairs(src: Device, dst: Device) -> Iterator[tuple[str, str]]:
 def problem(
     graph: ComputationGraph, cluster: Cluster, costs: MeasuredCosts, roofline_kinds: Collection[str] = ()
 ) -> Problem:
-    """The problem of a graph on a cluster under profiled costs; see `time_ns`. Links keep the cluster's constants (see
-    `links.measured`).
+    """The problem of a graph on a cluster under measured costs (see `time_ns`).
 
-    Times are measured on devices that work alone. The slowdown of an op on a contended memory is that of its roofline
-    costs.
+    Links keep the cluster's constants; `links.measured` replaces these. Times are measured on devices that work alone.
+    The slowdown of an op on a contended memory is that of its roofline costs.
     """
-    alone_ns, (modelled_ns, contended_ns) = (
-        time_ns(graph, cluster, costs, roofline_kinds),
-        roofline.times_ns(graph, cluster),
-    )
+    alone_ns = time_ns(graph, cluster, costs, roofline_kinds)
+    modelled_ns, contended_ns = roofline.times_ns(graph, cluster)
     if contended_ns is None:
         return Problem(graph, cluster, alone_ns)
     slow_ns = np.minimum(MAX_STEP_NS, np.rint(alone_ns * (contended_ns / modelled_ns)))
@@ -127,12 +118,11 @@ def problem(
 def time_ns(
     graph: ComputationGraph, cluster: Cluster, costs: MeasuredCosts, roofline_kinds: Collection[str] = ()
 ) -> Int64[np.ndarray, "ops devices"]:
-    """Nanoseconds of every op on every device, at least 1: the times measured for the device's name, or else for its
-    kind.
+    """The time of every op on every device in ns, at least 1: measured for the device's name or else for its kind.
 
-    Devices of a kind in `roofline_kinds` have roofline costs; that is for kinds that were not measured at all. An op
-    that lists its device kinds lasts the longest of its times elsewhere. Raises ValueError where the costs are of
-    another graph, lack the time of an op on a device where it may stand, or a kind in `roofline_kinds` was measured.
+    Devices of a kind in `roofline_kinds` have roofline costs; such a kind must not have been measured. On a device
+    where an op is not allowed, it takes the longest of its measured times. Raises ValueError if the costs are of
+    another graph, lack the time of an op on a device where it is allowed, or cover a kind in `roofline_kinds`.
     """
     if costs.graph_sha256 != graph.sha256:
         raise ValueError(
@@ -152,6 +142,7 @@ def _device_ns(
     roofline_kinds: Collection[str],
     given: Int64[np.ndarray, " ops"],
 ) -> Int64[np.ndarray, " ops"]:
+    """The measured or roofline time of every op on one device; `given` are the times that ops state themselves."""
     if device.kind in roofline_kinds:
         if costs.covers(device):
             raise ValueError(
@@ -161,11 +152,10 @@ def _device_ns(
     times = costs.device_ns(device)
     lacking = (times == NOT_MEASURED) & (given == NONE)
     longest = np.max(list(costs.time_ns.values()), axis=0)
-    absent = np.flatnonzero(lacking & (allowed_on(graph, device.kind) | (longest == NOT_MEASURED)))
-    if len(absent):
+    missing = np.flatnonzero(lacking & (allowed_on(graph, device.kind) | (longest == NOT_MEASURED)))
+    if len(missing):
         raise ValueError(
-            f"op {graph.op_names[absent[0]]!r}: no measured time for device kind {device.kind!r} (device "
-            f"{device.name!r}); "
-            f"the costs have times for {', '.join(costs.time_ns)}"
+            f"op {graph.op_names[missing[0]]!r}: no measured time for device kind {device.kind!r} "
+            f"(device {device.name!r}); the costs have times for {', '.join(costs.time_ns)}"
         )
     return np.where(lacking, longest, times)

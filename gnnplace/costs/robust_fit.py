@@ -1,4 +1,4 @@
-"""A robust fit of positive parameters of a model of times: outliers among the times hardly matter."""
+"""A robust fit of the positive parameters of a model of times, on which outliers have little influence."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def fit(
     times: Float[np.ndarray, " times"],
     weight: Float[np.ndarray, " times"],
 ) -> Fit:
-    """Minimises the weighted sum of `|log(model / time)|`, made smooth near 0. `start` and `times` must be positive.
+    """Minimises the weighted sum of `|log(model / time)|`, smoothed near 0. `start` and `times` must be positive.
 
     As with a median, the size of an outlier doesn't matter.
     """
-    from scipy.optimize import least_squares  # takes half a second, so only commands that fit import it
+    from scipy.optimize import least_squares  # takes half a second, which only fits should cost
 
     def error(shares: Float[np.ndarray, " parameters"]) -> Float[np.ndarray, " times"]:
         return np.log(model(shares * start) / times)
 
     def loss(squares: Float[np.ndarray, " times"]) -> Float[np.ndarray, "three times"]:
         root = np.sqrt(1 + squares)
-        return part * np.stack([2 * (root - 1), 1 / root, -0.5 / root**3])  # value and two derivatives, as scipy asks
+        return share * np.stack([2 * (root - 1), 1 / root, -0.5 / root**3])  # value and two derivatives, for scipy
 
-    part = weight / weight.sum()
+    share = weight / weight.sum()
     optimum = least_squares(error, np.ones(len(start)), loss=loss, f_scale=SOFT, bounds=(SMALLEST, LARGEST))
-    return Fit(optimum.x * start, float(part @ np.abs(error(optimum.x))))
+    return Fit(optimum.x * start, float(share @ np.abs(error(optimum.x))))

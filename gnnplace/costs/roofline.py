@@ -1,6 +1,6 @@
-"""Roofline costs: the time that an op gives, else the launch time plus the larger of arithmetic time and memory time.
+"""Roofline costs: an op's launch time plus the larger of its arithmetic time and its memory time.
 
-docs/execution-model.md#roofline-costs
+Times that the graph states for an op take precedence. docs/execution-model.md#roofline-costs
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def problem(graph: ComputationGraph, cluster: Cluster) -> Problem:
 def times_ns(
     graph: ComputationGraph, cluster: Cluster
 ) -> tuple[Int64[np.ndarray, "ops devices"], Int64[np.ndarray, "ops devices"] | None]:
-    """The time of every op on every device, alone and on a contended memory (None where no device is slower there)."""
+    """The time of every op on every device, alone and on a contended memory (None if no device is slower there)."""
     alone_ns = time_ns(graph, cluster)
     rates = [device.contended_memory_bytes_per_s for device in cluster.devices]
     if not any(rates):
@@ -44,9 +44,9 @@ def time_ns(graph: ComputationGraph, cluster: Cluster) -> Int64[np.ndarray, "ops
 
 
 def given_ns(graph: ComputationGraph, cluster: Cluster) -> Int64[np.ndarray, "ops devices"]:
-    """The times that ops give, which take precedence over every cost model; -1 for an op that gives none."""
+    """The times that the graph states for its ops, which take precedence over every cost model; -1 for none."""
     given = np.stack([_given_ns(graph, device) for device in cluster.devices], axis=1)
-    longest = graph.given_time_ns.max(axis=1, initial=NONE)[:, None]  # for devices that are not allowed
+    longest = graph.given_time_ns.max(axis=1, initial=NONE)[:, None]  # on devices where the op is not allowed
     return np.where(given == NONE, longest, given)
 
 
@@ -60,7 +60,7 @@ def _given_ns(graph: ComputationGraph, device: Device) -> Int64[np.ndarray, " op
 
 
 def modelled_ns(graph: ComputationGraph, device: Device) -> Int64[np.ndarray, " ops"]:
-    """The roofline time of every op on a device; times that ops give don't count."""
+    """The roofline time of every op on a device, whatever times the graph states."""
     traffic = duration_ns(graph.effective_bytes_accessed, device.memory_bytes_per_s)
     with_kernel = device.launch_ns + np.maximum(arithmetic_ns(graph, device), traffic)
     return np.maximum(1, np.where(graph.kernel, with_kernel, device.dispatch_ns))

@@ -28,7 +28,7 @@ from gnnplace.isolation import python
 from gnnplace.isolation.linux import lift_memory_limit, limit_memory
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.isolation.under_way import undone
-from gnnplace.isolation.worker import ended, failure
+from gnnplace.isolation.worker import failure, unexpected_end
 
 GRACE_S = 2.0  # for a host to report its own timeout and to stop what it runs
 
@@ -130,7 +130,7 @@ class Host:
         try:
             with suppress(EOFError, OSError):  # of a keeper that is gone, too, or a host that is closed
                 if self._life.poll(GRACE_S):
-                    return ended(f"{what}: the process", self._life.recv())
+                    return unexpected_end(f"{what}: the process", self._life.recv())
             return MeasurementError("crash", f"{what}: the process doesn't answer any more")
         finally:
             self.close()

@@ -18,7 +18,7 @@ from gnnplace.exports.model import Model, check_same
 from gnnplace.exports.refusal import UnsayableError, listed
 from gnnplace.frontends.network.graph import read_graph
 from gnnplace.frontends.network.network import Network
-from gnnplace.frontends.onnx.model import DTYPES
+from gnnplace.frontends.onnx.flops import DTYPES
 from gnnplace.frontends.onnx.read import ONNX, read_model
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement

@@ -1,7 +1,7 @@
 """Files that are never half-written: a reader sees the old content or the new, whatever interrupts the writer.
 
-What is written stands beside the file until it is whole, under a name `.NAME.XXXXXXXX.tmp` and locked. A killed writer
-leaves it; the next one of that name removes it, since its lock has gone with its process.
+New content goes to a locked temporary file `.NAME.XXXXXXXX.tmp` beside the target, which is renamed once it is
+complete. A killed writer leaves its temporary behind without a lock; the next writer of that name removes it.
 """
 
 from __future__ import annotations
@@ -18,28 +18,26 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from gnnplace.isolation.lock import leads_to
-from gnnplace.isolation.under_way import undone
+from gnnplace.isolation.under_way import leads_to, undone
 
-# whatever they lead to has been opened by somebody else
+# streams that another process has opened for this one
 STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
-MOST_BYTES = 200  # of a name that its temporary repeats; a file system takes 255
+MOST_BYTES = 200  # the longest name that a temporary's name repeats; file systems allow 255
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
-    """Writes `data` to a file beside `path`, flushes it to the disk and renames it over `path`, whose mode and owner
-    stay.
+    """Writes `data` to a file beside `path`, flushes it to the disk and renames it over `path`.
 
-    A link is followed. A device, a pipe or a stream (`/dev/null`, `/dev/stdout`) is written to as it is, as far as its
-    reader reads. Raises OSError with `path`.
+    Mode and owner of `path` stay. A link is followed. A device, a pipe or a stream (`/dev/null`, `/dev/stdout`) is
+    written to directly, until its reader stops. Raises OSError with `path`.
     """
     with _as_named(path):
-        named = Path(path)
-        if os.fspath(named).startswith(STREAMS) or (named.exists() and not named.is_file()):
-            with suppress(BrokenPipeError), named.open("ab") as stream:
+        destination = Path(path)
+        if os.fspath(destination).startswith(STREAMS) or (destination.exists() and not destination.is_file()):
+            with suppress(BrokenPipeError), destination.open("ab") as stream:
                 stream.write(data)
             return
-        target = Path(os.path.realpath(named))
+        target = Path(os.path.realpath(destination))
         with (
             _temporary(target, _new_file) as (temporary, descriptor),
             os.fdopen(descriptor, "wb", closefd=False) as file,
@@ -53,15 +51,12 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """`write_bytes` of a text in UTF-8."""
+    """Writes a text in UTF-8, as `write_bytes` does."""
     write_bytes(path, text.encode())
 
 
 def write_folder(path: str | os.PathLike[str], files: Mapping[str, str | bytes]) -> None:
-    """Writes files into a new folder, which appears once it is whole; an empty one is filled.
-
-    Raises OSError with `path`.
-    """
+    """Writes files to a new or empty folder, which appears once all of them are written. Raises OSError with `path`."""
     with _as_named(path):
         target = Path(os.path.realpath(path))
         with _temporary(target, _new_folder) as (temporary, _):
@@ -73,7 +68,7 @@ def write_folder(path: str | os.PathLike[str], files: Mapping[str, str | bytes])
 
 @contextmanager
 def _as_named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Has an OSError name what the user named, not a temporary of ours."""
+    """Makes an OSError name the user's path, not our temporary file."""
     try:
         yield
     except OSError as error:
@@ -82,8 +77,9 @@ def _as_named(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def _temporary(target: Path, make: Callable[[Path], int]) -> Iterator[tuple[Path, int]]:
-    """What `make` makes beside `target`, locked, and its descriptor;
-    unless it was renamed, it is removed in the end.
+    """Path and descriptor of a locked file or folder that `make` creates beside `target`.
+
+    It is removed at the end of the context unless it has been renamed.
     """
     _remove_stale(target)
     while True:
@@ -92,7 +88,7 @@ def _temporary(target: Path, make: Callable[[Path], int]) -> Iterator[tuple[Path
             descriptor = make(path)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-                if leads_to(path, descriptor):  # else another process took it for stale before it was locked
+                if leads_to(path, descriptor):  # else another process removed it as stale before it was locked
                     yield path, descriptor
                     return
             finally:
@@ -120,12 +116,12 @@ def _prefix(target: Path) -> str:
 
 
 def _remove_stale(target: Path) -> None:
-    """Removes the temporaries of `target` that no process holds."""
-    ours = re.compile(re.escape(_prefix(target)) + r"[0-9a-f]{8}\.tmp")
+    """Removes the temporaries of `target` that no process has locked."""
+    temporary_name = re.compile(re.escape(_prefix(target)) + r"[0-9a-f]{8}\.tmp")
     if not os.access(target.parent, os.R_OK):
         return
-    for path in [target.with_name(name) for name in os.listdir(target.parent) if ours.fullmatch(name)]:
-        # its writer is done, at work, or another user
+    for path in [target.with_name(name) for name in os.listdir(target.parent) if temporary_name.fullmatch(name)]:
+        # the writer has finished, is still writing, or is another user
         with suppress(FileNotFoundError, BlockingIOError, PermissionError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
             try:
@@ -136,7 +132,7 @@ def _remove_stale(target: Path) -> None:
 
 
 def _keep_mode(target: Path, descriptor: int) -> None:
-    """Gives a new file the mode and, where this process may, the owner of the one that it replaces."""
+    """Gives a new file the mode and, if permitted, the owner of the file that it replaces."""
     with suppress(FileNotFoundError):
         before = os.stat(target)
         with suppress(PermissionError):
@@ -145,7 +141,7 @@ def _keep_mode(target: Path, descriptor: int) -> None:
 
 
 def _flush(folder: Path) -> None:
-    """Has the names in a folder that may be read survive a loss of power."""
+    """Flushes the names in a folder to the disk, so that they survive a loss of power (if the folder is readable)."""
     if os.access(folder, os.R_OK):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

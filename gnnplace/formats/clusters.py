@@ -39,9 +39,9 @@ TimeNs = Annotated[int, Field(ge=0, le=MAX_TIME_NS)]
 class DeviceDocument(Document):
     """One device of a cluster document.
 
-    Devices that name the same `memory` share it: an op that starts while another of them runs one takes its time at the
-    contended rate. What arrives shares a buffer with all that comes of its tensor; if `received` is `parts`, only what
-    is all of the tensor does, if it is `outputs`, nothing.
+    Devices that name the same `memory` share it: an op that starts while another of these devices runs one takes its
+    time at the contended rate. By default a device keeps one buffer for everything it receives of a tensor. With
+    `received: parts` only whole parts share a buffer; with `received: outputs` each output has its own.
     """
 
     name: Name
@@ -63,8 +63,8 @@ class DeviceDocument(Document):
 class LinkDocument(Document):
     """One directed link of a cluster document.
 
-    A `channel` named as `src`, or a `receive_channel` named as `dst`, is that device: a transfer takes one of its
-    streams.
+    A `channel` with the name of `src`, or a `receive_channel` with the name of `dst`, is that device itself: a transfer
+    takes one of its streams.
     """
 
     src: Name
@@ -79,7 +79,7 @@ class LinkDocument(Document):
 class ClusterDocument(Document):
     """A cluster document.
 
-    Every device of several has a link, unless `isolated` says that some are meant to have none.
+    If there are several devices, each has a link, unless `isolated` is true: then some are meant to have none.
     """
 
     format: Literal["gnnplace.cluster"] = "gnnplace.cluster"
@@ -91,32 +91,32 @@ class ClusterDocument(Document):
 
     @classmethod
     def complaints_between(cls, value: object) -> Iterator[str]:
-        """Names of devices that stand twice and ends of links that are no device, where every device has a name."""
-        names = [_text(row, "name") for row in _rows(value, "devices")]
-        listed = [name for name in names if name is not None]
-        if not listed or len(listed) < len(names):
+        """Repeated names of devices and links whose ends are not devices; nothing if a device lacks its name."""
+        texts = [_text(row, "name") for row in _rows(value, "devices")]
+        names = [name for name in texts if name is not None]
+        if not names or len(names) < len(texts):
             return
-        yield from repeated_names(listed)
+        yield from repeated_names(names)
         for index, row in enumerate(_rows(value, "links")):
             for end in (_text(row, "src"), _text(row, "dst")):
-                yield from () if end is None else unknown_end(end, f"links[{index}]", listed)
+                yield from () if end is None else unknown_end(end, f"links[{index}]", names)
 
 
 def read_cluster(source: Source) -> Cluster:
     """The cluster of a JSON file (a path) or of its bytes.
 
-    Raises ValueError (one line) for a bad one, OSError for an unreadable file.
+    Raises ValueError (one line) for an invalid document, OSError for an unreadable file.
     """
     return strict_json.read(source, ClusterDocument, _cluster, MAX_DOCUMENT_BYTES)
 
 
 def cluster_of(document: dict[str, Any]) -> Cluster:
-    """The cluster of a parsed document. Raises ValueError (one line) for a bad one."""
+    """The cluster of a parsed document. Raises ValueError (one line) for an invalid one."""
     return _cluster(strict_json.check(document, ClusterDocument))
 
 
 def cluster_document(cluster: Cluster) -> dict[str, Any]:
-    """The document of a cluster, without what is left at its default; reading it gives the same cluster."""
+    """The document of a cluster, without values equal to their defaults; reading it gives the same cluster."""
     document = {
         "format": "gnnplace.cluster",
         "version": 1,
@@ -128,7 +128,7 @@ def cluster_document(cluster: Cluster) -> dict[str, Any]:
 
 
 def write_cluster(path: str | os.PathLike[str], cluster: Cluster) -> None:
-    """Writes the document of a cluster, one device or link a line, atomically."""
+    """Writes the document of a cluster atomically, with one device or link a line."""
     document = cluster_document(cluster)
     rows = {key: ",\n".join(f"  {json.dumps(row)}" for row in document.pop(key)) for key in ("devices", "links")}
     text = json.dumps(document)[:-1] + "".join(f',\n "{key}": [\n{block}]' for key, block in rows.items()) + "}\n"

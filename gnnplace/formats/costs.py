@@ -1,5 +1,6 @@
-"""Measured costs as JSON documents: `gnnplace.costs` version 1, times by name
-of op on each device kind, transfers by size on each link.
+"""Measured costs as JSON documents: `gnnplace.costs` version 1.
+
+A document holds the time of each op, by name, on each device kind, and transfers of several sizes on each link.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ Sample = Annotated[tuple[Bytes, TimeNs, TimeNs], Strict(False)]
 
 
 class LinkSamplesDocument(Document):
-    """Transfers from one device (its name or kind) to another: `[bytes, ns
-    that they occupied the sender, ns until they had arrived]`.
+    """Transfers from one device (its name or kind) to another.
+
+    A sample is `[bytes, ns on the sender's channel, ns from its start to its arrival]`.
     """
 
     src: Key
@@ -41,7 +43,7 @@ class LinkSamplesDocument(Document):
 
 
 class CostProvenanceDocument(Document):
-    """What measured the costs, on which hardware, when, and over how many steps."""
+    """The origin of the costs: the tool, the hardware, the date and the number of measured steps."""
 
     tool: Text
     hardware: Text
@@ -52,7 +54,7 @@ class CostProvenanceDocument(Document):
 class CostsDocument(Document):
     """A document of measured costs.
 
-    `time_ns` has a map from op to nanoseconds for each device kind, or device by its name, which wins.
+    `time_ns` maps a device kind, or the name of a device, to the nanoseconds of each op; the name takes precedence.
     """
 
     format: Literal["gnnplace.costs"] = "gnnplace.costs"
@@ -66,14 +68,14 @@ class CostsDocument(Document):
 def read_costs(source: Source, graph: ComputationGraph) -> MeasuredCosts:
     """The costs of a JSON file (a path) or of its bytes, for this graph.
 
-    Raises ValueError (one line) where the document is bad, is for another graph, or leaves out an op that may stand on
-    a device kind that it has times for; OSError where the file is unreadable.
+    Raises ValueError (one line) if the document is invalid, is for another graph, or has times for a device kind but
+    lacks that of an op that may be placed there; OSError for an unreadable file.
     """
     return strict_json.read(source, CostsDocument, lambda document: _costs(document, graph), MAX_DOCUMENT_BYTES)
 
 
 def write_costs(path: str | os.PathLike[str], costs: MeasuredCosts) -> None:
-    """Writes the document of costs, atomically. Raises OSError where the file can't be written."""
+    """Writes the document of costs atomically. Raises OSError if the file can't be written."""
     atomic.write_text(path, json.dumps(costs_document(costs)) + "\n")
 
 
@@ -106,10 +108,10 @@ def _costs(document: CostsDocument, graph: ComputationGraph) -> MeasuredCosts:
 
 
 def _times(key: str, times: Mapping[str, int], graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
-    # of ops that list their device kinds, those that list another can't be measured here
-    may_stand = allowed_on(graph, key)
-    due = graph.op_names if may_stand.all() else [graph.op_names[op] for op in np.flatnonzero(may_stand)]
-    references.check_ops(("time_ns", key), times, graph, due)
+    """The times of one device kind, a value for each op of the graph."""
+    allowed = allowed_on(graph, key)  # ops that only other device kinds may run have no time here
+    required = graph.op_names if allowed.all() else [graph.op_names[op] for op in np.flatnonzero(allowed)]
+    references.check_ops(("time_ns", key), times, graph, required)
     return np.array([times.get(name, NOT_MEASURED) for name in graph.op_names], dtype=np.int64)
 
 

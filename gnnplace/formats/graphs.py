@@ -83,27 +83,25 @@ class GraphDocument(Document):
 def read_graph(source: Source) -> ComputationGraph:
     """The graph of a JSON file (a path) or of its bytes.
 
-    Raises ValueError (one line) for a bad one, OSError for an unreadable file.
+    Raises ValueError (one line) for an invalid document, OSError for an unreadable file.
     """
     return strict_json.read(source, GraphDocument, _graph, MAX_DOCUMENT_BYTES)
 
 
 def graph_of(document: dict[str, Any]) -> ComputationGraph:
-    """The graph of a parsed document. Raises ValueError (one line) for a bad one."""
+    """The graph of a parsed document. Raises ValueError (one line) for an invalid one."""
     return _graph(strict_json.check(document, GraphDocument))
 
 
 def graph_document(graph: ComputationGraph) -> dict[str, Any]:
-    """The document of a graph, without what is absent or at its
-    default; reading it gives a graph of the same content.
-    """
+    """The document of a graph, without absent values and defaults; reading it gives a graph of the same content."""
     edges = np.stack([graph.edge_src, graph.edge_output, graph.edge_dst], axis=1).tolist()
     ops = [op_fields(graph, op) for op in range(graph.num_ops)]
     return {"format": "gnnplace.graph", "version": 1, "name": graph.name, "ops": ops, "edges": edges}
 
 
 def op_fields(graph: ComputationGraph, op: int) -> dict[str, Any]:
-    """The fields of one op as its document has them."""
+    """The fields of one op in a graph's document."""
     allowed = graph.allowed[op]
     times = zip(graph.given_keys, graph.given_time_ns[op].tolist(), strict=True)
     optional = {
@@ -153,8 +151,9 @@ def _graph(document: GraphDocument) -> ComputationGraph:
 
 
 def _check_indices(document: GraphDocument) -> None:
-    """Edges and aliases lead to ops and outputs that there are;
-    ComputationGraph would say so too, but not where in the document.
+    """Raises ValueError for an edge or alias to an op or output that does not exist.
+
+    ComputationGraph would refuse it as well, but without the place in the document.
     """
     num_outputs = [len(op.outputs) for op in document.ops]
     for index, (src, output, dst) in enumerate(document.edges):

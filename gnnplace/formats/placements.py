@@ -1,5 +1,6 @@
-"""Placements as JSON documents: `gnnplace.placement` version 1
-(docs/formats.md#placement), by name of op and device.
+"""Placements as JSON documents: `gnnplace.placement` version 1 (docs/formats.md#placement).
+
+Ops and devices stand there by name.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ Priority = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 
 
 class ClusterReference(Document):
-    """Which cluster a placement is for."""
+    """The cluster that a placement is for."""
 
     name: Text | None = None
     sha256: Checksum | None = None
 
 
 class Predicted(Document):
-    """What a simulation said of the placement. `bound_ns` is a lower bound for this graph and cluster, `bound` its
-    name.
+    """The simulated step of the placement.
 
-    `room` to `idle_ns` are the metrics of `gnnplace.result`.
+    `bound_ns` is a lower bound for this graph and cluster, `bound` its name. `room` to `idle_ns` are the metrics of
+    `gnnplace.result`.
     """
 
     step_time_ns: Amount | None
@@ -58,7 +59,7 @@ class Predicted(Document):
 
 
 class Provenance(Document):
-    """Who made the placement, with what, and how long that took."""
+    """The origin of the placement: tool, planner, encoder, checkpoint and seed, and the planning time."""
 
     tool: Text
     planner: Text
@@ -69,7 +70,7 @@ class Provenance(Document):
 
 
 class PlacementDocument(Document):
-    """A placement document. `granularity` to `provenance` are for the reader; a command computes them anew."""
+    """A placement document. `granularity` to `provenance` inform the reader; commands compute them anew."""
 
     format: Literal["gnnplace.placement"] = "gnnplace.placement"
     version: Literal[1] = 1
@@ -86,7 +87,7 @@ class PlacementDocument(Document):
 
 
 class About(NamedTuple):
-    """What a document says of its placement, None where it does not."""
+    """Prediction and provenance in a placement's document, None if absent."""
 
     predicted: Predicted | None
     provenance: Provenance | None
@@ -95,8 +96,8 @@ class About(NamedTuple):
 def read_placement(source: Source, graph: ComputationGraph, cluster: Cluster) -> Placement:
     """The placement of a JSON file (a path) or of its bytes, for this graph and cluster.
 
-    Raises ValueError (one line) where the document is bad, is for another graph or cluster, or doesn't name
-    each op and only devices that there are; OSError where the file is unreadable.
+    Raises ValueError (one line) if the document is invalid, is for another graph or cluster, lacks an op or names an
+    unknown device; OSError for an unreadable file.
     """
     return strict_json.read(
         source, PlacementDocument, lambda document: _placement(document, graph, cluster), MAX_DOCUMENT_BYTES
@@ -104,9 +105,9 @@ def read_placement(source: Source, graph: ComputationGraph, cluster: Cluster) ->
 
 
 def read_about(source: Source) -> About:
-    """What the document of a placement says of it. Raises ValueError and OSError as `read_placement` does."""
+    """Prediction and provenance of a placement's document. Raises ValueError and OSError as `read_placement` does."""
     return strict_json.read(
-        source, PlacementDocument, lambda found: About(found.predicted, found.provenance), MAX_DOCUMENT_BYTES
+        source, PlacementDocument, lambda document: About(document.predicted, document.provenance), MAX_DOCUMENT_BYTES
     )
 
 
@@ -118,20 +119,20 @@ def write_placement(
     predicted: Predicted,
     provenance: Provenance,
 ) -> None:
-    """Writes the document of a placement, atomically. Raises OSError where the file can't be written."""
+    """Writes the document of a placement atomically. Raises OSError if the file can't be written."""
     atomic.write_text(path, json.dumps(described_placement(graph, cluster, placement, predicted, provenance)) + "\n")
 
 
 def described_placement(
     graph: ComputationGraph, cluster: Cluster, placement: Placement, predicted: Predicted, provenance: Provenance
 ) -> dict[str, Any]:
-    """The document of a placement with what its step is predicted to take, and who made it."""
-    more = {"predicted": predicted.model_dump(exclude_unset=True), "provenance": provenance.model_dump()}
-    return placement_document(graph, cluster, placement) | more
+    """The document of a placement with its prediction and provenance."""
+    about = {"predicted": predicted.model_dump(exclude_unset=True), "provenance": provenance.model_dump()}
+    return placement_document(graph, cluster, placement) | about
 
 
 def placement_document(graph: ComputationGraph, cluster: Cluster, placement: Placement) -> dict[str, Any]:
-    """The document of a placement, without what was predicted; reading it gives the same placement."""
+    """The document of a placement without prediction and provenance; reading it gives the same placement."""
     devices = [cluster.device_names[device] for device in placement.device.tolist()]
     priority = (
         None if placement.priority is None else dict(zip(graph.op_names, placement.priority.tolist(), strict=True))
@@ -152,7 +153,7 @@ def placement_document(graph: ComputationGraph, cluster: Cluster, placement: Pla
 
 
 def whole_modules(graph: ComputationGraph, cluster: Cluster, placement: Placement) -> dict[str, str]:
-    """The device of each module that is on one, by name, in the order in which modules begin."""
+    """The device of each module that is on a single one, by name, in the order in which modules begin."""
     devices = devices_of_modules(graph, placement.device).tolist()
     return {
         name: cluster.device_names[device]
@@ -162,7 +163,7 @@ def whole_modules(graph: ComputationGraph, cluster: Cluster, placement: Placemen
 
 
 def predicted(cluster: Cluster, result: StepResult, bound_ns: int, bound: str | None = None) -> Predicted:
-    """What a document says of a simulated step."""
+    """The prediction in a document: the result of a simulated step."""
 
     def by_device(values: Int64[np.ndarray, " devices"]) -> dict[str, int]:
         return dict(zip(cluster.device_names, values.tolist(), strict=True))
@@ -186,19 +187,18 @@ def predicted(cluster: Cluster, result: StepResult, bound_ns: int, bound: str | 
 
 def _placement(document: PlacementDocument, graph: ComputationGraph, cluster: Cluster) -> Placement:
     _check_references(document, graph, cluster)
-    numbers = {name: index for index, name in enumerate(cluster.device_names)}
+    index_of = {name: index for index, name in enumerate(cluster.device_names)}
     for op, name in document.device.items():
-        if name not in numbers:
+        if name not in index_of:
             raise ValueError(
                 f"{strict_json.place(('device', op))}: {strict_json.unknown('device', name, cluster.device_names)}"
             )
-    device = np.array([numbers[name] for name in _by_op("device", document.device, graph)], dtype=np.int32)
+    device = np.array([index_of[name] for name in _by_op("device", document.device, graph)], dtype=np.int32)
     priority = (
         None if document.priority is None else np.array(_by_op("priority", document.priority, graph), dtype=np.int64)
     )
-    return Placement(
-        device, document.schedule, priority, None if document.fusion is None else _fusion(document.fusion, graph)
-    )
+    fusion = None if document.fusion is None else _fusion(document.fusion, graph)
+    return Placement(device, document.schedule, priority, fusion)
 
 
 def _fused_names(graph: ComputationGraph, fusion: Int32[np.ndarray, " ops"]) -> list[list[str]]:
@@ -210,20 +210,20 @@ def _fused_names(graph: ComputationGraph, fusion: Int32[np.ndarray, " ops"]) -> 
 
 
 def _fusion(groups: list[list[str]], graph: ComputationGraph) -> Int32[np.ndarray, " ops"]:
-    """The label of each op. Raises ValueError for an op that the graph lacks, and for one in two groups."""
-    number = {name: op for op, name in enumerate(graph.op_names)}
+    """The group of each op, labelled by its first op. Raises ValueError for an unknown op or one in two groups."""
+    op_of = {name: op for op, name in enumerate(graph.op_names)}
     fusion, leader = np.arange(graph.num_ops, dtype=np.int32), dict[str, str]()
     for group, names in enumerate(groups):
-        for place, name in enumerate(names):
-            where = strict_json.place(("fusion", group, place))
-            if name not in number:
-                raise ValueError(f"{where}: {strict_json.unknown(f'op of {graph.name!r}', name, graph.op_names)}")
+        for index, name in enumerate(names):
+            place = strict_json.place(("fusion", group, index))
+            if name not in op_of:
+                raise ValueError(f"{place}: {strict_json.unknown(f'op of {graph.name!r}', name, graph.op_names)}")
             if name in leader:
                 raise ValueError(
-                    f"{where}: {strict_json.shown(name)} is fused with {strict_json.shown(leader[name])} already"
+                    f"{place}: {strict_json.shown(name)} is fused with {strict_json.shown(leader[name])} already"
                 )
             leader[name] = names[0]
-            fusion[number[name]] = number[names[0]]
+            fusion[op_of[name]] = op_of[names[0]]
     return fusion
 
 
@@ -235,6 +235,6 @@ def _check_references(document: PlacementDocument, graph: ComputationGraph, clus
 
 
 def _by_op(key: str, values: Mapping[str, Any], graph: ComputationGraph) -> list[Any]:
-    """The values in the order of the ops."""
+    """The values of a map from op to value, in the order of the ops. Raises ValueError if an op has none."""
     references.check_ops((key,), values, graph, graph.op_names)
     return [values[name] for name in graph.op_names]

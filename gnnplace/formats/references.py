@@ -1,4 +1,4 @@
-"""How documents about a graph name it and its ops: references that are checked, and maps with an entry for each op."""
+"""References in documents about a graph: to the graph itself, and maps with an entry for each of its ops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Amount = Annotated[int, Field(ge=0, le=MAX_OF_A_SUM)]
 
 
 class GraphReference(Document):
-    """Which graph a document is for."""
+    """The graph that a document is for."""
 
     name: Text | None = None
     sha256: Checksum | None = None
@@ -27,32 +27,34 @@ class GraphReference(Document):
 
 
 def graph_reference(graph: ComputationGraph) -> dict[str, Any]:
-    """The reference to a graph."""
+    """The reference to a graph, as a document holds it."""
     return {"name": graph.name, "sha256": graph.sha256, "ops": graph.num_ops}
 
 
-def check_graph(given: GraphReference | None, graph: ComputationGraph, what: str) -> None:
-    """Raises ValueError where the reference is to another graph; `what` is the document in words."""
-    if given is not None:
-        check("graph.ops", given.ops, graph.num_ops, graph.name, what)
-        check("graph.sha256", given.sha256, graph.sha256, graph.name, what)
+def check_graph(reference: GraphReference | None, graph: ComputationGraph, what: str) -> None:
+    """Raises ValueError if the reference is to another graph; `what` is the document in words ("the costs are")."""
+    if reference is not None:
+        check("graph.ops", reference.ops, graph.num_ops, graph.name, what)
+        check("graph.sha256", reference.sha256, graph.sha256, graph.name, what)
 
 
-def check(place: str, given: object, expected: object, name: str, what: str) -> None:
-    """Raises ValueError where a value of a reference is given and not the expected one, which is that of `name`."""
-    if given not in (None, expected):
+def check(place: str, value: object, expected: object, name: str, what: str) -> None:
+    """Raises ValueError if a value of a reference is present and differs from that of `name`, which is expected."""
+    if value not in (None, expected):
         raise ValueError(
-            f"{place}: {given} is not {expected}, that of {name!r}; {what} for another {place.split('.')[0]}"
+            f"{place}: {value} is not {expected}, that of {name!r}; {what} for another {place.split('.')[0]}"
         )
 
 
-def check_ops(location: Sequence[str], values: Mapping[str, Any], graph: ComputationGraph, due: Sequence[str]) -> None:
-    """Raises ValueError unless the ops that are due have an entry each, and nothing has but ops of the graph."""
-    missing = [name for name in due if name not in values]
+def check_ops(
+    location: Sequence[str], values: Mapping[str, Any], graph: ComputationGraph, required: Sequence[str]
+) -> None:
+    """Raises ValueError if a required op has no entry, or if an entry is not for an op of the graph."""
+    missing = [name for name in required if name not in values]
     if missing:
         op = strict_json.shown(missing[0])
         raise ValueError(
-            f"{strict_json.place(location)}: op {op} has no entry ({len(missing)} of {len(due)} ops have none)"
+            f"{strict_json.place(location)}: op {op} has no entry ({len(missing)} of {len(required)} ops have none)"
         )
     if values.keys() - set(graph.op_names):
         names = set(graph.op_names)

@@ -1,9 +1,8 @@
-"""Strict JSON: bytes to a checked pydantic model, or a ValueError of one line: the place, the value and the rule of all
-that is wrong.
+"""Strict JSON: bytes to a checked pydantic model, or a one-line ValueError with place, value and rule of every error.
 
-Refused before much is allocated: files over a limit of bytes. Refused besides what the model forbids: repeated keys,
-NaN and Infinity, integers of hundreds of digits, text that is not Unicode, nesting beyond Python's recursion.
-A place is written as in `ops[17].outputs[0].bytes`.
+A file over the limit of bytes is refused before much is allocated. Besides what the model forbids, the reader refuses
+repeated keys, NaN and Infinity, integers of hundreds of digits, text that is not Unicode, and nesting beyond Python's
+recursion. A place is written as in `ops[17].outputs[0].bytes`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from gnnplace.isolation import regular_file
 
 MAX_DIGITS = 30
 MAX_SHOWN = 60
-MOST_COMPARED = 200  # characters of a name, with those that it may have meant
+MOST_COMPARED = 200  # characters of an unknown name that are compared with valid names
 MAX_DEPTH = 30
 TOO_DEEP = "document: nested too deeply to be one of ours"
 
@@ -34,18 +33,18 @@ Source = str | os.PathLike[str] | bytes
 
 
 class Document(BaseModel):
-    """The base of every object in our JSON formats: unknown keys are refused and nothing is converted."""
+    """The base of every object in our JSON formats: it refuses unknown keys and converts no values."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
     @classmethod
     def complaints_between(cls, value: object) -> Iterator[str]:
-        """What is wrong between the fields of a parsed value which is no such document, as far as they can be read."""
+        """What is wrong between several fields of an invalid parsed value, as far as they can be read."""
         return iter(())
 
 
 class _Refused:
-    """Stands in a parsed document for what JSON libraries accept and we refuse."""
+    """A placeholder in a parsed document for a value that JSON libraries accept and we refuse."""
 
     def __init__(self, value: str, rule: str) -> None:
         self.value, self.rule = value, rule
@@ -63,16 +62,14 @@ MAP, ONE = Tag(_TAGS[1]), Tag(_TAGS[0])
 
 
 def one_or_map(value: object) -> str:
-    """The discriminator of a union of a value (tagged `ONE`) and a map
-    (`MAP`), so that an error is about the one that was meant.
-    """
+    """The discriminator of a union of a value (tagged `ONE`) and a map (`MAP`): an error is about the one it was."""
     return _TAGS[isinstance(value, dict)]
 
 
 def read(source: Source, model: type[ModelT], build: Callable[[ModelT], T], max_bytes: int) -> T:
-    """What `build` makes of the document in a file (a path) or in bytes.
+    """The document in a file (a path) or in bytes, converted by `build`.
 
-    Raises ValueError (one line, the path first) for a bad document, OSError for an unreadable file.
+    Raises ValueError (one line, the path first) for an invalid document, OSError for an unreadable file.
     """
     if isinstance(source, bytes):
         return build(parse(source, model, max_bytes))
@@ -83,9 +80,9 @@ def read(source: Source, model: type[ModelT], build: Callable[[ModelT], T], max_
 
 
 def read_any(path: str | os.PathLike[str], builders: Mapping[str, Callable[[dict[str, Any]], T]], max_bytes: int) -> T:
-    """What the builder of its `format` makes of the document in a file.
+    """The document in a file, converted by the builder for its `format`.
 
-    Raises ValueError (one line, the path first), OSError.
+    Raises ValueError (one line, the path first) and OSError.
     """
     try:
         document = loads(regular_file.read(os.fspath(path), max_bytes))
@@ -111,12 +108,12 @@ def check(document: object, model: type[ModelT]) -> ModelT:
 
 
 def validate(value: object, model: type[ModelT]) -> ModelT:
-    """A parsed value as `model`. Raises ValueError: one line with place, value and rule of everything that is wrong."""
+    """A parsed value as `model`. Raises ValueError: one line with place, value and rule of every error."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
         errors = error.errors(include_url=False)
-        lines = [_explain(each, model) for each in errors[:MOST]]
+        lines = [_explain(details, model) for details in errors[:MOST]]
         raise ValueError(one_line([*lines, *model.complaints_between(value)], len(errors) - len(lines))) from None
 
 
@@ -132,20 +129,20 @@ def place(location: Sequence[object]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as an error message shows it: one line, not too long."""
+    """The text of a value for an error message: one line of limited length."""
     text = repr(value) if isinstance(value, str | int | float | bool | None) else f"a {type(value).__name__}"
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
-def unknown(what: str, name: object, known: Sequence[str]) -> str:
-    """`'lefd' is no op: nearest is 'left'`; where there are few, all of them."""
-    near = difflib.get_close_matches(str(name)[:MOST_COMPARED], known[:10_000], n=1)
-    choices = f"choose from {', '.join(known)}" if len(known) <= 20 else f"there are {len(known)}"
+def unknown(what: str, name: object, valid: Sequence[str]) -> str:
+    """`'lefd' is no op; nearest is 'left'; ...`, then all valid names if they are few, else their number."""
+    near = difflib.get_close_matches(str(name)[:MOST_COMPARED], valid[:10_000], n=1)
+    choices = f"choose from {', '.join(valid)}" if len(valid) <= 20 else f"there are {len(valid)}"
     return f"{shown(name)} is no {what}; {f'nearest is {near[0]!r}; ' if near else ''}{choices}"
 
 
 class _Hooks:
-    """What the JSON parser calls; `refused` tells that the parsed document holds a `_Refused`."""
+    """The hooks of the JSON parser; `refused` is True once the parsed document holds a `_Refused`."""
 
     def __init__(self, finite: bool) -> None:
         self.refused, self.finite = False, finite
@@ -170,9 +167,9 @@ class _Hooks:
 
 
 def loads(data: bytes, finite: bool = True) -> object:
-    """The parsed document, which no model has checked.
+    """The parsed document, not yet checked by a model.
 
-    Without `finite`, NaN and Infinity are numbers, too, and nesting is checked here.
+    Without `finite`, NaN and Infinity are numbers as well, and nesting is checked here.
     """
     hooks = _Hooks(finite)
     try:
@@ -193,11 +190,12 @@ def _decode(text: str, hooks: _Hooks) -> object:
         return json.loads(text, object_pairs_hook=hooks.pairs, parse_constant=hooks.constant)
     except json.JSONDecodeError:
         raise
-    except ValueError:  # an integer of thousands of digits: parse again, slowly, to say where
+    except ValueError:  # an integer of thousands of digits: parse again, slowly, to find its place
         return json.loads(text, object_pairs_hook=hooks.pairs, parse_constant=hooks.constant, parse_int=hooks.integer)
 
 
 def _refuse(document: object) -> None:
+    """Raises ValueError for the first refused value, lone surrogate or too deep nesting in a parsed document."""
     for location, value in _walk(document, ()):
         if isinstance(value, _Refused):
             raise ValueError(f"{place(location)}: {value.value}: {value.rule}")
@@ -219,13 +217,14 @@ def _walk(value: object, location: tuple[object, ...]) -> Iterator[tuple[tuple[o
 
 
 def _check_version(document: object, model: type[Document]) -> None:
-    """The format and the version first, where the model has them: nothing
-    else of a document that we don't know makes sense.
+    """Raises ValueError for another format or version, before anything else of the document is checked.
+
+    Models of others' formats have neither field.
     """
     if not isinstance(document, dict):
         raise ValueError(f"document: {shown(document)}: an object is due")
     for key in ("format", "version"):
-        if key not in model.model_fields:  # a format of others
+        if key not in model.model_fields:
             continue
         default = model.model_fields[key].default
         if key not in document:

@@ -1,7 +1,6 @@
-"""What a graph was captured from: the step of PyTorch, for whoever has to try something with its module, and its layers
-that are none.
+"""The PyTorch step that a graph was captured from, for exports that try something with its module.
 
-A step lives as long as its graph. A graph that was read from a file, or that another process captured, has none.
+A step is kept while its graph lives. A graph that was read from a file or captured by another process has none.
 """
 
 from __future__ import annotations
@@ -11,17 +10,18 @@ from weakref import WeakKeyDictionary
 
 from gnnplace.graph import ComputationGraph
 
-LOSS_LAYER, ROOT_LAYER, CLIP_LAYER, INPUT_LAYER = "loss", "module", "clip", "inputs"  # the second is the module itself
+# layers of a graph that are no submodules; ROOT_LAYER holds the ops of the outermost module itself
+LOSS_LAYER, ROOT_LAYER, CLIP_LAYER, INPUT_LAYER = "loss", "module", "clip", "inputs"
 
 _steps: WeakKeyDictionary[ComputationGraph, Any] = WeakKeyDictionary()
 
 
 def captured(graph: ComputationGraph, step: Any) -> ComputationGraph:
-    """The graph, of which it is known from now on that this step was captured."""
+    """Notes that `graph` was captured from `step`; returns the graph."""
     _steps[graph] = step
     return graph
 
 
 def step_of(graph: ComputationGraph) -> Any:
-    """The TorchStep or TorchInference that a graph was captured from, None where it is not at hand."""
+    """The TorchStep or TorchInference that a graph was captured from; None if this process has not captured it."""
     return _steps.get(graph)

@@ -1,8 +1,8 @@
-"""What libraries may do while they are imported: they read no settings of the current folder, and print nothing.
+"""Restrictions on libraries during their import: they read no settings from the current folder and print nothing.
 
-What lies in the folder in which a user happens to be was not named: Numba's `.numba_config.yaml`, matplotlib's
-`matplotlibrc`. Commands and their children leave it unread: libraries that look for settings there are imported in a
-folder that holds none. A program that imports this package keeps what these libraries promise it.
+Numba looks for `.numba_config.yaml` and matplotlib for `matplotlibrc` in the current folder, which the user has not
+named. So commands and their child processes import these libraries in a folder without settings. A program that merely
+imports this package is not affected.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from types import ModuleType
 from typing import Any
 
 NUMBA, MATPLOTLIB = "numba.core.config", "matplotlib"
-NAMED = ("MATPLOTLIBRC", "MPLCONFIGDIR")  # by the user, who may mean the current folder
-EMPTY = "/"  # of settings; root alone writes there
-NO_HOME = "/nonexistent"  # as Debian calls it
+USER_PATHS = ("MATPLOTLIBRC", "MPLCONFIGDIR")  # the user sets them, perhaps relative to the current folder
+NO_SETTINGS = "/"  # a folder to which only root can write
+NO_HOME = "/nonexistent"  # Debian's name for it
 
 
 def leave_settings_of_this_folder() -> None:
-    """From now on libraries leave settings in the current folder unread.
+    """From now on libraries do not read settings from the current folder.
 
-    What else would lead there is gone: relative entries of Python's path, and a home that is relative, or unknown,
-    which MLflow can't be imported without.
+    Relative entries of Python's import path go as well. A relative or unknown home folder is replaced, since MLflow
+    can't be imported without one.
     """
     if not os.path.isabs(os.path.expanduser("~")):
         os.environ["HOME"] = NO_HOME
@@ -39,7 +39,7 @@ def leave_settings_of_this_folder() -> None:
 def import_silently(name: str) -> None:
     """Makes a later import of a module print nothing on stderr.
 
-    TensorFlow announces its kernels there at every log level.
+    TensorFlow reports its kernels there at every log level.
     """
     if name not in sys.modules:
         _import_within(_in_silence, name, once=True)
@@ -47,21 +47,21 @@ def import_silently(name: str) -> None:
 
 @contextmanager
 def silenced(descriptor: int) -> Iterator[None]:
-    """The standard stream of this number leads nowhere for a while, for all threads: no setting silences C's."""
-    import ctypes  # here, for all commands import this module first
+    """Discards within the context what any thread, C code included, writes to a standard stream (1 or 2)."""
+    import ctypes  # imported late, since every command imports this module first
 
     libc, stream = ctypes.CDLL(None), {1: sys.stdout, 2: sys.stderr}[descriptor]
     stream.flush()
     libc.fflush(None)
-    kept, sink = os.dup(descriptor), os.open(os.devnull, os.O_WRONLY)
+    saved, sink = os.dup(descriptor), os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, descriptor)
     try:
         yield
     finally:
         stream.flush()
         libc.fflush(None)
-        os.dup2(kept, descriptor)
-        os.close(kept)
+        os.dup2(saved, descriptor)
+        os.close(saved)
         os.close(sink)
 
 
@@ -69,7 +69,7 @@ Context = Callable[[ModuleType], AbstractContextManager[None]]
 
 
 class _Within(MetaPathFinder):
-    """Finds a module as the finders after it do, and has it executed within a context; `once`: it is gone then."""
+    """A finder that runs the import of one module within a context; with `once` it removes itself afterwards."""
 
     def __init__(self, context: Context, name: str, once: bool) -> None:
         self.context, self.name, self.once = context, name, once
@@ -77,24 +77,24 @@ class _Within(MetaPathFinder):
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name != self.name:
             return None
-        later = sys.meta_path[sys.meta_path.index(self) + 1 :]
-        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in later)), None)
+        later_finders = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in later_finders)), None)
         if spec is None:
-            self._end()
+            self._remove()
         elif spec.loader is not None:
             loader: Any = spec.loader
-            loader.exec_module = self._executing(loader.exec_module)
+            loader.exec_module = self._within(loader.exec_module)
         return spec
 
-    def _executing(self, execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
-        def executed(module: ModuleType) -> None:
-            self._end()
+    def _within(self, execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+        def execute_within(module: ModuleType) -> None:
+            self._remove()
             with self.context(module):
                 execute(module)
 
-        return executed
+        return execute_within
 
-    def _end(self) -> None:
+    def _remove(self) -> None:
         with suppress(ValueError):
             if self.once:
                 sys.meta_path.remove(self)
@@ -112,16 +112,16 @@ def _in_silence(_: ModuleType) -> AbstractContextManager[None]:
 
 @contextmanager
 def _elsewhere(module: ModuleType) -> Iterator[None]:
-    """In a folder without settings, with what the user named as it was meant."""
-    if module.__name__ == MATPLOTLIB:  # without a home it says, in two lines, where it keeps a list of fonts
+    """A context in a folder without settings, in which the user's own paths keep their meaning."""
+    if module.__name__ == MATPLOTLIB:  # without a home folder it warns, in two lines, about its list of fonts
         logging.getLogger(MATPLOTLIB).addFilter(lambda record: record.levelno > logging.WARNING)
-        os.environ |= {name: os.path.abspath(os.environ[name]) for name in NAMED if os.environ.get(name)}
-    here = os.open(os.curdir, os.O_PATH | os.O_DIRECTORY)
+        os.environ |= {name: os.path.abspath(os.environ[name]) for name in USER_PATHS if os.environ.get(name)}
+    current_folder = os.open(os.curdir, os.O_PATH | os.O_DIRECTORY)
     try:
-        os.chdir(EMPTY)
+        os.chdir(NO_SETTINGS)
         yield
     finally:
-        os.fchdir(here)
-        os.close(here)
-    if module.__name__ == NUMBA:  # it would look again whenever it compiles
+        os.fchdir(current_folder)
+        os.close(current_folder)
+    if module.__name__ == NUMBA:  # it would look for settings again at every compilation
         module._config_fname = os.devnull  # type: ignore[attr-defined]

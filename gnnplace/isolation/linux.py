@@ -1,4 +1,4 @@
-"""Linux settings of a process: it dies with its parent, its memory is limited, its timing is steady."""
+"""Linux settings of a process: death with its parent, a memory limit, steady timing."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_CPUCLOCK_SCHED = 2  # with a process' id, the clock of its processor time
+_CPUCLOCK_SCHED = 2  # combined with a process id: the clock of its CPU time
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8  # glibc's mallopt
 _MOST = 2**31 - 1
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}  # system calls
 _ATTRIBUTES = "=IIQiIQQQ"  # struct sched_attr: size, policy, flags, nice, priority, runtime, deadline, period
-_SLICE_NS = 100_000  # the shortest that Linux grants
+_SLICE_NS = 100_000  # the shortest slice that Linux grants
 
 
 def die_with_parent(parent: int) -> None:
-    """Has this process killed when its parent (process id `parent`) ends for any reason, or has ended already."""
+    """Makes the kernel kill this process when its parent (process id `parent`) ends, or if it has ended already."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def inherit_orphans() -> None:
-    """Makes this process the parent of all its descendants whose own parents end, whatever sessions they are in."""
+    """Makes this process the parent of every descendant whose parent ends, in whatever session it is."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def kill_with_descendants(pid: int) -> None:
-    """Kills a child of this process that inherits orphans, and all its descendants. The child is to be waited for."""
-    os.kill(pid, signal.SIGSTOP)  # it starts no more of them
-    while pids := list(_descendants(pid)):
-        for each in pids:
+    """Kills a child of this process that inherits orphans, and all its descendants. The caller waits for the child."""
+    os.kill(pid, signal.SIGSTOP)  # so that it starts no more descendants
+    while descendants := list(_descendants(pid)):
+        for descendant in descendants:
             with suppress(ProcessLookupError):
-                os.kill(each, signal.SIGKILL)
+                os.kill(descendant, signal.SIGKILL)
     os.kill(pid, signal.SIGKILL)
 
 
 def _descendants(pid: int) -> Iterator[int]:
-    """The descendants of a process that have not ended."""
+    """The running descendants of a process."""
     with suppress(FileNotFoundError, ProcessLookupError):
         for task in os.listdir(f"/proc/{pid}/task"):
             for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
@@ -61,12 +61,11 @@ def processor_ns(pid: int) -> int:
 
 
 def keep_freed_memory(arenas: int = 1) -> None:
-    """Has malloc keep what is freed for what is allocated next; for a process that computes steps, before it has other
-    threads.
+    """Makes malloc keep freed memory for later allocations. Called before the process has other threads.
 
-    These share so many `arenas`; 0: as many as malloc likes. As it comes, malloc gives large tensors back to the system
-    and has their pages made anew: thousands a step, for a tenth to a quarter of the step's time, more or fewer by the
-    chances of a process' addresses.
+    All threads share this many `arenas`; 0: as many as malloc likes. By default malloc returns large tensors to the
+    system, which then has to map their pages again: thousands a step, for a tenth to a quarter of the step's time. How
+    many depends on the random addresses of a process.
     """
     libc = ctypes.CDLL(None)
     for option, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _MOST), (_M_ARENA_MAX, arenas)):
@@ -74,25 +73,27 @@ def keep_freed_memory(arenas: int = 1) -> None:
 
 
 def short_slices() -> None:
-    """Asks for slices of 0.1 ms for this thread and all that it starts.
+    """Asks the scheduler for slices of 0.1 ms for this thread and all threads that it starts.
 
-    Threads of one core then wait for each other no longer than that: a message that arrives during an op is otherwise
-    read at the end of the op's slice, milliseconds later. It is a wish: kernels before Linux 6.12 do as they always do.
+    Threads on one core then wait for each other no longer than that. With the usual slices a message that arrives
+    during an op is read milliseconds later, at the end of the slice. Linux before 6.12 ignores the request.
     """
     number = _SCHED_SETATTR.get(platform.machine())
     if number is not None and os.sched_getscheduler(0) == os.SCHED_OTHER:
         nice = os.getpriority(os.PRIO_PROCESS, 0)
-        wish = struct.pack(_ATTRIBUTES, struct.calcsize(_ATTRIBUTES), os.SCHED_OTHER, 0, nice, 0, _SLICE_NS, 0, 0)
-        ctypes.CDLL(None).syscall(number, 0, wish, 0)
+        attributes = struct.pack(_ATTRIBUTES, struct.calcsize(_ATTRIBUTES), os.SCHED_OTHER, 0, nice, 0, _SLICE_NS, 0, 0)
+        ctypes.CDLL(None).syscall(number, 0, attributes, 0)
 
 
 def limit_memory(memory_bytes: int | None = None) -> None:
-    """Lets this process allocate so many more bytes than it has now, and not more than the machine has free; what is
-    more raises MemoryError (or the library's own).
+    """Lets this process allocate `memory_bytes` more than it has now (None: all that the machine has free).
+
+    It never gets more than the machine has free. Beyond the limit allocations raise MemoryError (or a library's own
+    error).
     """
-    free = _kibibytes("/proc/meminfo", "MemAvailable:")
-    more = free if memory_bytes is None else min(free, max(0, memory_bytes))  # a limit below 0 would be none
-    _set_limit(_kibibytes("/proc/self/status", "VmData:") + more)
+    free = _bytes_of("/proc/meminfo", "MemAvailable:")
+    more = free if memory_bytes is None else min(free, max(0, memory_bytes))  # a negative limit would mean no limit
+    _set_limit(_bytes_of("/proc/self/status", "VmData:") + more)
 
 
 def lift_memory_limit() -> None:
@@ -102,7 +103,7 @@ def lift_memory_limit() -> None:
 
 @contextmanager
 def without_memory_limit() -> Iterator[None]:
-    """Removes the memory limit of this process for a while."""
+    """Removes the memory limit of this process within the context."""
     before = resource.getrlimit(resource.RLIMIT_DATA)[0]
     lift_memory_limit()
     try:
@@ -111,8 +112,8 @@ def without_memory_limit() -> Iterator[None]:
         _set_limit(before)
 
 
-def _kibibytes(path: str, name: str) -> int:
-    """The bytes of a line such as `VmData: 12 kB`."""
+def _bytes_of(path: str, name: str) -> int:
+    """The bytes in the line of a file that begins with `name`, such as `VmData: 12 kB`."""
     with open(path) as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name))
 

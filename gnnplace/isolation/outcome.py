@@ -9,7 +9,7 @@ Outcome = Literal["ok", "out_of_memory", "timeout", "crash", "wrong_output", "un
 
 
 class MeasurementError(Exception):
-    """A failed measurement: its outcome, not `ok`, and a one-line reason."""
+    """A failed measurement: its outcome (anything but `ok`) and a one-line reason."""
 
     def __init__(self, outcome: Outcome, reason: str) -> None:
         self.outcome = outcome
@@ -24,8 +24,8 @@ class MeasurementError(Exception):
 class Difference:
     """The deviation of a placed step's losses and updated variables from those of the unplaced step.
 
-    `largest` is the largest difference of an element, relative to the largest element of its variable (or to the loss);
-    `worst` names that variable or loss.
+    `largest` is the largest difference of an element, relative to the largest element of its variable (or to the
+    loss); `worst` is the name of that variable or loss.
     """
 
     largest: float

@@ -1,7 +1,7 @@
-"""Python in a process of its own: every child that runs our code has this command line, environment and main program.
+"""The command line, environment and main program of every child process that runs our code.
 
-The child imports from where this process does, and not from the current folder: a file there named like a module of a
-library is the user's, and never run (CWE-427). Nor does it read settings that lie there.
+The child has this process' import path, without the current folder: a user's file there may have the name of a
+library's module and must not run (CWE-427). The child reads no settings from the current folder either.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ MAIN = str(Path(__file__).resolve())
 
 
 def command(*arguments: str) -> list[str]:
-    """The command line of a Python that is given `arguments`: `-m MODULE ...`, a module of ours, or `-c CODE ...`.
+    """The command line that runs `arguments`: `-m MODULE ...` (one of our modules) or `-c CODE ...`.
 
-    This file is its main program, by its absolute path. TensorFlow takes the first word of the command line for a file,
-    and loads libraries that lie beside it: of `python -m MODULE` in a folder `MODULE` of the current one.
+    This file is the main program, by its absolute path. TensorFlow takes the first word of the command line for a file
+    and loads libraries beside it; for `python -m MODULE` these would be libraries in a folder `MODULE` of the current
+    folder.
     """
     return [sys.executable, "-P", MAIN, *(arguments[1:] if arguments[0] == "-m" else arguments)]
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment of this process with its import path, and `more`, which wins over both."""
+    """The environment of this process, with its import path and, with precedence, the variables in `more`."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(os.path.isabs, sys.path))} | more
 
 
 def main() -> None:
-    """Runs a module, or a text, as the main program that it would have been."""
+    """Runs a module, or code given as text, as if it were the main program."""
     from gnnplace.isolation import imports
 
     imports.leave_settings_of_this_folder()

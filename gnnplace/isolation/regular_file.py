@@ -1,4 +1,4 @@
-"""Opens and reads an untrusted file: it must be regular and not too large. Nothing waits for who may never write."""
+"""Opens and reads an untrusted file, which must be regular and not too large, without waiting for a pipe's writer."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-STREAMS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # what whoever started this process has opened
+STREAMS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # opened by whoever started this process
 MOST_OF_A_STREAM = 2**28
-PIECE_BYTES = 2**20  # a read takes the memory of all that it asks for
+PIECE_BYTES = 2**20  # a read allocates all the bytes that it asks for
 
 
 @contextmanager
 def opened(path: str, most_bytes: int, rule: str) -> Iterator[BinaryIO]:
-    """The file at `path`, to be read. Raises ValueError, with the rule, unless it is a regular file of 1 to
-    `most_bytes` bytes.
+    """The file at `path`, open for reading; a pipe doesn't block.
 
-    A pipe doesn't block. Raises OSError where the file can't be opened.
+    Raises ValueError, with the rule, unless it is a regular file of 1 to `most_bytes` bytes; OSError if it can't be
+    opened.
     """
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         status = os.fstat(file.fileno())
@@ -32,8 +32,8 @@ def opened(path: str, most_bytes: int, rule: str) -> Iterator[BinaryIO]:
 def read(path: str, most_bytes: int) -> bytes:
     """The content of a regular file, or of a pipe or terminal that this process was given (`/dev/stdin`, `/dev/fd/63`).
 
-    Raises ValueError, without the path, for any other kind of file and for more than `most_bytes` bytes, of a stream
-    `MOST_OF_A_STREAM`; OSError where the file can't be read.
+    Raises ValueError, without the path, for any other kind of file and for more than `most_bytes` bytes (a pipe or
+    terminal: more than `MOST_OF_A_STREAM`); OSError if the file can't be read.
     """
     stream = path.startswith(STREAMS)
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | (0 if stream else os.O_NONBLOCK))) as file:

@@ -1,8 +1,7 @@
-"""A temporary folder of one process: whatever libraries leave in it goes with it (PyTorch's compiled kernels, PyG's
-generated code).
+"""A temporary folder for one process, removed with everything that libraries leave in it.
 
-It is locked while its process runs. A killed process leaves it, and the next one removes it, since its lock has gone
-with its process.
+PyTorch leaves compiled kernels there, PyG generated code. The folder is locked while its process runs. A killed process
+leaves its folder behind without a lock; the next process removes it.
 """
 
 from __future__ import annotations
@@ -16,31 +15,31 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from gnnplace.isolation.lock import leads_to
-from gnnplace.isolation.under_way import undone
+from gnnplace.isolation.under_way import leads_to, undone
 
 PREFIX = "gnnplace-"
-# PyTorch writes down where it began; a folder that the user names stays
-NAMED = "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "MPLCONFIGDIR"
+# restored at the end: PyTorch sets its cache folder itself; a folder that the user has named stays
+VARIABLES = "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "MPLCONFIGDIR"
 HOMES = ("XDG_CONFIG_HOME", "~/.config"), ("XDG_CACHE_HOME", "~/.cache")
 
 
 @contextmanager
 def own_temporary_folder() -> Iterator[None]:
-    """Has this process and its children use a temporary folder of their own,
-    which is removed; the system's where none can be made.
+    """Gives this process and its children a temporary folder, which is removed at the end of the context.
+
+    If none can be created, they use the system's.
     """
-    before, where = {name: os.environ.get(name) for name in NAMED}, tempfile.tempdir
+    before, tempdir_before = {name: os.environ.get(name) for name in VARIABLES}, tempfile.tempdir
     try:
         _remove_stale(Path(tempfile.gettempdir()))
-        path, lock = _made()
-    except OSError:  # no temporary folder may be written, or it is full
+        path, lock = _new_folder()
+    except OSError:  # the system's temporary folder is read-only or full
         yield
         return
     try:
         os.environ["TMPDIR"], tempfile.tempdir = str(path), None
         if not all(map(_takes_files, HOMES if before["MPLCONFIGDIR"] is None else [("MPLCONFIGDIR", "")])):
-            # else matplotlib makes a folder, and removes it when this one is gone
+            # otherwise matplotlib creates a folder itself and tries to remove it after this one has gone
             os.environ["MPLCONFIGDIR"] = str(path)
         with undone(partial(shutil.rmtree, path, ignore_errors=True)):
             yield
@@ -49,37 +48,35 @@ def own_temporary_folder() -> Iterator[None]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
-        tempfile.tempdir = where
+        tempfile.tempdir = tempdir_before
         shutil.rmtree(path, ignore_errors=True)
         os.close(lock)
 
 
 def _takes_files(home: tuple[str, str]) -> bool:
-    """Whether this process can make files in a home of settings or caches:
-    the value of a variable, or a folder of the user's home.
-    """
-    name, usual = home
-    place = os.environ.get(name) or os.path.expanduser(usual)
-    while place and not os.path.exists(place):
-        place = os.path.dirname(place)
-    return bool(place) and os.access(place, os.W_OK | os.X_OK)
+    """Whether this process can create files in a folder: the value of a variable, or else a default."""
+    variable, default = home
+    folder = os.environ.get(variable) or os.path.expanduser(default)
+    while folder and not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    return bool(folder) and os.access(folder, os.W_OK | os.X_OK)
 
 
-def _made() -> tuple[Path, int]:
+def _new_folder() -> tuple[Path, int]:
     """A new folder and the descriptor that locks it."""
     while True:
         path = Path(tempfile.mkdtemp(prefix=PREFIX))
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if leads_to(path, lock):  # else another process took it for stale before it was locked
+        if leads_to(path, lock):  # else another process removed it as stale before it was locked
             return path, lock
         os.close(lock)
 
 
 def _remove_stale(system: Path) -> None:
-    """Removes the folders of this user's processes that are no more."""
+    """Removes the folders that this user's ended processes have left."""
     for path in system.glob(f"{PREFIX}*"):
-        with suppress(OSError):  # in use, removed meanwhile, or no folder
+        with suppress(OSError):  # in use, removed meanwhile, or not a folder
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 if os.fstat(descriptor).st_uid == os.getuid():

@@ -1,6 +1,6 @@
-"""A forked worker process on one core: it dies with its parent, its memory is limited, and it answers over a pipe.
+"""A forked worker process on one core, with limited memory; it answers over a pipe and dies with its parent.
 
-The parent sleeps while it waits. The end of a worker, whatever the cause, is a MeasurementError in the parent.
+The parent sleeps while it waits. If a worker ends for whatever reason, the parent gets a MeasurementError.
 """
 
 from __future__ import annotations
@@ -55,28 +55,26 @@ class Worker:
             return
 
     def kill(self) -> int:
-        """Kills the process with its descendants, if it has not ended,
-        and returns its exit status (negative: the signal).
-        """
+        """Kills the process with its descendants if it still runs; returns its exit status (negative: the signal)."""
         self.connection.close()
         if self._pid == 0:
             return 0
-        ended, status = os.waitpid(self._pid, os.WNOHANG)
-        if ended == 0:
+        ended_pid, status = os.waitpid(self._pid, os.WNOHANG)
+        if ended_pid == 0:
             kill_with_descendants(self._pid)
             _, status = os.waitpid(self._pid, 0)
         self._pid = 0
         return os.waitstatus_to_exitcode(status)
 
     def ended_by(self) -> MeasurementError:
-        """The outcome of a worker that closed its pipe."""
+        """The outcome of a worker that has closed its pipe."""
         _, status = os.waitpid(self._pid, 0)
         self._pid = 0
-        return ended(self.name, os.waitstatus_to_exitcode(status))
+        return unexpected_end(self.name, os.waitstatus_to_exitcode(status))
 
 
 def answers(workers: Sequence[Worker]) -> list[Any]:
-    """One answer of each worker. Raises what a worker raised, or MeasurementError if one died."""
+    """One answer of each worker. Raises the exception that a worker raised, or MeasurementError if one died."""
     replies: dict[Worker, Any] = {}
     while len(replies) < len(workers):
         ready = wait([worker.connection for worker in workers if worker not in replies])
@@ -91,7 +89,7 @@ def answers(workers: Sequence[Worker]) -> list[Any]:
     return [replies[worker] for worker in workers]
 
 
-def ended(name: str, status: int) -> MeasurementError:
+def unexpected_end(name: str, status: int) -> MeasurementError:
     """The outcome of a process that ended unexpectedly with this exit status (negative: a signal)."""
     if status >= 0:
         return MeasurementError("crash", f"{name} ended with status {status}")
@@ -105,8 +103,9 @@ def ended(name: str, status: int) -> MeasurementError:
 
 
 def failure(error: Exception, bad_input: type[ValueError] | tuple[()] = ()) -> Exception:
-    """What an exception of a step is called: an outcome; a ValueError where it is `bad_input`. Made of text alone, so
-    that it can be sent to a process that doesn't know the exception's class.
+    """The MeasurementError for an exception that a step raised; a ValueError if the exception is a `bad_input`.
+
+    It holds text alone, so that it can be sent to a process that lacks the exception's class.
     """
     if isinstance(error, MeasurementError):
         return MeasurementError(error.outcome, error.reason)
@@ -127,7 +126,7 @@ def _short(text: str) -> str:
 def _run(connection: Connection, parent: int, core: int | None, memory_bytes: int | None, serve: Serve) -> None:
     """The life of a worker; never returns.
 
-    Whatever its step raises is a failed measurement: bad input is found before it runs.
+    Whatever its step raises is a failed measurement, since bad input is refused before the worker starts.
     """
     status = 1
     try:
@@ -142,9 +141,9 @@ def _run(connection: Connection, parent: int, core: int | None, memory_bytes: in
             serve(connection)
             status = 0
         except EOFError:
-            status = 0  # the parent has closed
-        except Exception as error:
-            lift_memory_limit()  # to say so takes some
+            status = 0  # the parent has closed the pipe
+        except Exception as error:  # a user's step may raise anything
+            lift_memory_limit()  # the report itself needs memory
             connection.send(failure(error))
     finally:
         os._exit(status)

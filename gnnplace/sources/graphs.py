@@ -1,12 +1,14 @@
 """Resolves GRAPH and CLUSTER, given as text: names of the corpus, files or code; and the problem of both.
 
-A format of files is one reader and its endings in `ENDINGS`. A reader is imported when a text is of its form.
+All forms of files stand in one table, `ENDINGS`, by the ending of the file's name (`PUBLISHED` has formats without an
+ending of their own). A form is a `Form` record. Its reader is imported only if a text has the form.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,15 +27,13 @@ if TYPE_CHECKING:
 
 MOST_LINKS = 3
 
-FILES = "ONNX file (*.onnx) or GraphDef (*.pb, *.pbtxt)"
-
 
 class Reading(NamedTuple):
-    """How a graph is read.
+    """The options for reading a graph.
 
-    `dims` are the sizes of dimensions that a file leaves open, `fetches` what the step of a GraphDef computes. `format`
-    is that of a published file, or `gnnplace` where the file's ending says what it is; `mode` is what is taken of a
-    profile of PipeDream.
+    `dims` are the sizes of dimensions that a file leaves open, `fetches` the tensors and ops that the step of a
+    GraphDef computes. `format` is that of a published file, or `gnnplace` if the file's ending tells. `mode` is the
+    part of a PipeDream profile that is read.
     """
 
     dims: tuple[tuple[str, int], ...] = ()
@@ -46,169 +46,194 @@ BY_ITS_ENDING = Reading()
 
 
 class Form(NamedTuple):
-    """A form of text: its reader, and whether it takes `dims` and `fetches`."""
+    """A form in which a user gives a graph.
 
+    `name` is the form's name in messages. `sized` and `fetched` tell whether its reader takes `dims` and `fetches`.
+    """
+
+    name: str
     read: Callable[[str, Reading], ComputationGraph]
     sized: bool = False
     fetched: bool = False
 
 
-def _onnx(path: str, how: Reading) -> ComputationGraph:
+def _onnx(path: str, options: Reading) -> ComputationGraph:
     from gnnplace.frontends.onnx.read import read_onnx
 
-    return read_onnx(path, dict(how.dims)).graph
+    return read_onnx(path, dict(options.dims)).graph
 
 
-def _openvino(path: str, how: Reading) -> ComputationGraph:
+def _openvino(path: str, options: Reading) -> ComputationGraph:
     from gnnplace.frontends.openvino.read import read_openvino
 
     return read_openvino(path).graph
 
 
-def _graphdef(path: str, how: Reading) -> ComputationGraph:
+def _graphdef(path: str, options: Reading) -> ComputationGraph:
     from gnnplace.frontends.tensorflow.graphdef import read_graphdef
 
-    return read_graphdef(path, dict(how.dims), how.fetches)
+    return read_graphdef(path, dict(options.dims), options.fetches)
 
 
-def _json(path: str, how: Reading) -> ComputationGraph:
+def _json(path: str, options: Reading) -> ComputationGraph:
     from gnnplace.formats.graphs import read_graph
 
     return read_graph(path)
 
 
-def _code(text: str, how: Reading) -> ComputationGraph:
+def _msr_fiddle(path: str, options: Reading) -> ComputationGraph:
+    from gnnplace.frontends.published.msr_fiddle import read_msr_fiddle
+
+    return read_msr_fiddle(path, name=Path(path).stem)
+
+
+def _pipedream(path: str, options: Reading) -> ComputationGraph:
+    from gnnplace.frontends.published.pipedream import read_pipedream
+
+    return read_pipedream(path, name=Path(path).stem, mode=options.mode)
+
+
+def _code(text: str, options: Reading) -> ComputationGraph:
     from gnnplace.sources.code_graph import code_graph
 
     return code_graph(text)
 
 
-def _corpus(name: str, how: Reading) -> ComputationGraph:
+def _corpus(name: str, options: Reading) -> ComputationGraph:
     _refuse_file(name)
     return manifest.graph(name)
 
 
-JSON, CODE, CORPUS, GRAPHDEF = Form(_json), Form(_code), Form(_corpus), Form(_graphdef, sized=True, fetched=True)
+JSON = Form("graph document", _json)
+GRAPHDEF = Form("GraphDef", _graphdef, sized=True, fetched=True)
 ENDINGS = {
-    ".onnx": Form(_onnx, sized=True),
-    ".xml": Form(_openvino),
+    ".onnx": Form("ONNX file", _onnx, sized=True),
+    ".xml": Form("OpenVINO model", _openvino),
     ".pb": GRAPHDEF,
     ".pbtxt": GRAPHDEF,
     ".json": JSON,
 }
+PUBLISHED: dict[Format, Form] = {
+    "msr-fiddle": Form("graph of msr-fiddle", _msr_fiddle),
+    "pipedream": Form("graph of pipedream", _pipedream),
+}
+CODE, CORPUS = Form("code", _code), Form("graph of the corpus", _corpus)  # not files
 
 
-def graph(text: str, how: Reading = BY_ITS_ENDING) -> ComputationGraph:
+def graph(text: str, options: Reading = BY_ITS_ENDING) -> ComputationGraph:
     """The graph that `text` refers to.
 
-    Raises ValueError (one line) if it is none or can't be read so, OSError if it is unreadable.
+    Raises ValueError (one line) if there is none or it can't be read with these options, OSError if it is unreadable.
     """
-    return _read(text, _form(text), how) if how.format == "gnnplace" else _published(text, how)
+    return _read(text, PUBLISHED.get(options.format) or _form(text), options)
 
 
 @contextmanager
-def opened(text: str, how: Reading = BY_ITS_ENDING) -> Iterator[tuple[ComputationGraph, Trial | None]]:
-    """As `graph`; with trials of exports where `text` is code, whose process lives until the context closes."""
-    if how.format != "gnnplace" or _form(text) is not CODE:
-        yield graph(text, how), None
+def opened(text: str, options: Reading = BY_ITS_ENDING) -> Iterator[tuple[ComputationGraph, Trial | None]]:
+    """As `graph`; if `text` is code, with trials of exports in its process, which lives until the context closes."""
+    if options.format in PUBLISHED or _form(text) is not CODE:
+        yield graph(text, options), None
         return
-    _refuse_choices(text, CODE, how)
+    _refuse_options(text, CODE, options)
     from gnnplace.sources.code_graph import opened as opened_code
 
-    with opened_code(text) as found:
-        yield found
+    with opened_code(text) as graph_and_trial:
+        yield graph_and_trial
 
 
-def graph_file(path: str, how: Reading = BY_ITS_ENDING) -> ComputationGraph:
-    """The graph in a file: JSON, unless its extension or `how.format` names another format."""
-    return _read(path, ENDINGS.get(Path(path).suffix, JSON), how) if how.format == "gnnplace" else _published(path, how)
+def graph_file(path: str, options: Reading = BY_ITS_ENDING) -> ComputationGraph:
+    """The graph in a file: JSON, unless its ending or `options.format` names another format."""
+    return _read(path, PUBLISHED.get(options.format) or ENDINGS.get(Path(path).suffix, JSON), options)
 
 
 def graphs(texts: Sequence[str], dims: Sequence[tuple[str, int]]) -> dict[str, ComputationGraph]:
-    """The graphs that several texts refer to. A size in `dims` holds for all files that take sizes or, as FILE:NAME,
-    for that file alone.
+    """The graphs that several texts refer to.
 
-    Raises ValueError for a size without a dimension, and for sizes if no file takes any.
+    A size in `dims` holds for all files that take sizes or, as FILE:NAME, for that file alone. Raises ValueError for a
+    size without a dimension, and for sizes if no file takes any.
     """
     files = [text for text in texts if _form(text).sized]
     if dims and not files:
-        raise ValueError(f"--dim {dims[0][0]}={dims[0][1]}: no graph is an {FILES}, so their dimensions have sizes")
+        sized = _files(form for form in ENDINGS.values() if form.sized)
+        raise ValueError(f"--dim {dims[0][0]}={dims[0][1]}: no graph is an {sized}, so their dimensions have sizes")
     return {text: graph(text, Reading(dims=_dims_of(text, files, dims))) for text in texts}
 
 
 def cluster(text: str | os.PathLike[str]) -> Cluster:
-    """The cluster that `text` refers to: a JSON file (ends in .json or has a '/'), this machine (`here`), a preset, or
-    a description.
+    """The cluster that `text` refers to.
 
-    Raises ValueError (one line) if it is none, OSError for an unreadable file.
+    `text` is a JSON file (ends in .json or has a '/'), `here` for this machine, the name of a preset, or a description.
+    Raises ValueError (one line) for any other text, OSError for an unreadable file.
 
         >>> cluster("2x rtx-4090, pcie4").device_names
         ('cpu:0', 'gpu:0', 'gpu:1')
     """
-    named = os.fspath(text)
-    if _is_path(named):
-        return read_cluster(named)
-    if named == HERE:
+    name = os.fspath(text)
+    if _is_path(name):
+        return read_cluster(name)
+    if name == HERE:
         from gnnplace.execution.machine import here
 
         return here()
-    return clusters.cluster(named)
+    return clusters.cluster(name)
 
 
 def costed(graph: ComputationGraph, cluster: Cluster, costs: str | None, say: Callable[[str], object]) -> Problem:
     """The problem of a graph on a cluster, with measured costs (a file) or, if `costs` is None, roofline costs.
 
-    Measured links change the cluster and its checksum; placements refer to the changed cluster. `say` is told which
-    links were not measured.
+    Measured links change the cluster and its checksum; placements refer to the changed cluster. `say` is called with a
+    line about links without measurements.
     """
     if costs is None:
         return roofline.problem(graph, cluster)
     from gnnplace.costs import links, measured
     from gnnplace.formats.costs import read_costs
 
-    found = read_costs(costs, graph)
-    if unmeasured := links.unmeasured(cluster, [found]):
-        named = ", ".join(f"{link.src} -> {link.dst}" for link in unmeasured[:MOST_LINKS])
+    measured_costs = read_costs(costs, graph)
+    if unmeasured := links.unmeasured(cluster, [measured_costs]):
+        some = ", ".join(f"{link.src} -> {link.dst}" for link in unmeasured[:MOST_LINKS])
         more = f" and {len(unmeasured) - MOST_LINKS} more" if len(unmeasured) > MOST_LINKS else ""
-        say(f"{costs}: has no transfers on {named}{more}; these links keep the cluster's values")
-    return measured.problem(graph, links.measured(cluster, [found]), found)
+        say(f"{costs}: has no transfers on {some}{more}; these links keep the cluster's values")
+    return measured.problem(graph, links.measured(cluster, [measured_costs]), measured_costs)
 
 
 def _form(text: str) -> Form:
+    """The form of a text that names no published format."""
     if is_code(text):
         return CODE
     if (Path(text) / "saved_model.pb").is_file():
-        return GRAPHDEF  # whose reader says what to do with a SavedModel
+        return GRAPHDEF  # whose reader advises on SavedModels
     return ENDINGS.get(Path(text).suffix, JSON if _is_path(text) and not _is_source(text) else CORPUS)
 
 
-def _read(text: str, form: Form, how: Reading) -> ComputationGraph:
-    _refuse_choices(text, form, how)
-    return form.read(text, how)
+def _read(text: str, form: Form, options: Reading) -> ComputationGraph:
+    _refuse_options(text, form, options)
+    return form.read(text, options)
 
 
-def _refuse_choices(text: str, form: Form, how: Reading) -> None:
-    """Raises ValueError for `dims` or `fetches` with a format that takes none."""
-    if how.dims and not form.sized:
-        raise ValueError(f"--dim {how.dims[0][0]}={how.dims[0][1]}: {text} is no {FILES}, so its dimensions have sizes")
-    if how.fetches and not form.fetched:
+def _refuse_options(text: str, form: Form, options: Reading) -> None:
+    """Raises ValueError for `dims` or `fetches` with a form that takes none."""
+    dims, fetches = options.dims and not form.sized, options.fetches and not form.fetched
+    if (dims or fetches) and options.format in PUBLISHED:
+        raise ValueError(f"{'--dim' if dims else '--fetch'}: a {form.name} has nothing to choose")
+    if dims:
+        name, size = options.dims[0]
+        sized = _files(form for form in ENDINGS.values() if form.sized)
+        raise ValueError(f"--dim {name}={size}: {text} is no {sized}, so its dimensions have sizes")
+    if fetches:
+        fetched = _files(form for form in ENDINGS.values() if form.fetched)
         raise ValueError(
-            f"--fetch {how.fetches[0]}: {text} is no GraphDef (*.pb, *.pbtxt), so it says itself what its step computes"
+            f"--fetch {options.fetches[0]}: {text} is no {fetched}, so it says itself what its step computes"
         )
 
 
-def _published(path: str, how: Reading) -> ComputationGraph:
-    """The graph of a published file, which names none."""
-    if how.dims or how.fetches:
-        raise ValueError(f"{'--dim' if how.dims else '--fetch'}: a graph of {how.format} has nothing to choose")
-    name = Path(path).stem
-    if how.format == "msr-fiddle":
-        from gnnplace.frontends.published.msr_fiddle import read_msr_fiddle
-
-        return read_msr_fiddle(path, name=name)
-    from gnnplace.frontends.published.pipedream import read_pipedream
-
-    return read_pipedream(path, name=name, mode=how.mode)
+def _files(forms: Iterable[Form]) -> str:
+    """Forms of files with their endings, for messages: `ONNX file (*.onnx) or GraphDef (*.pb, *.pbtxt)`."""
+    names, endings = {form.name for form in forms}, defaultdict[str, list[str]](list)
+    for ending, form in ENDINGS.items():
+        if form.name in names:
+            endings[form.name].append(f"*{ending}")
+    return " or ".join(f"{name} ({', '.join(patterns)})" for name, patterns in endings.items())
 
 
 def _refuse_file(text: str) -> None:
@@ -220,7 +245,7 @@ def _refuse_file(text: str) -> None:
 
 
 def _dims_of(file: str, files: Sequence[str], dims: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    """The sizes for one file: those for all files, then its own, which override them."""
+    """The sizes for one file: those for all files, then those for this file, which take precedence."""
     if file not in files:
         return ()
     common = [(name, size) for name, size in dims if not any(name.startswith(f"{other}:") for other in files)]

@@ -13,20 +13,20 @@ from typing import Any
 from gnnplace.corpus import manifest
 from gnnplace.execution.workload import Workload
 from gnnplace.frontends.tensorflow.step import TensorFlowStep
-from gnnplace.sources.code import function, imported, is_code, theirs
+from gnnplace.sources.code import function, imported, is_code, user_code
 from gnnplace.sources.code_graph import as_step
 
-LOADER = f"{__name__}:load"  # for a host
+LOADER = f"{__name__}:load"  # what a host calls in its child process
 BUILT = "python -m "
 
 
 def load(text: str, seed: int) -> Workload:
     """The workload that `text` refers to. Raises ValueError if it does not exist or is no step."""
     name, build = _builder(text)
-    import torch  # here, so that a parser of arguments need not wait for it
+    import torch  # imported late, so that parsing of arguments need not wait for it
 
     torch.manual_seed(seed)
-    with theirs(f"{text}: can't be built"):
+    with user_code(f"{text}: can't be built"):
         step = as_step(build())
         if isinstance(step, TensorFlowStep):
             from gnnplace.execution.tensorflow.workload import TensorFlowWorkload
@@ -43,6 +43,7 @@ def load(text: str, seed: int) -> Workload:
 
 
 def _builder(text: str) -> tuple[str, Callable[[], Any]]:
+    """The name of a workload, and the function that builds it."""
     if is_code(text):
         return function(text)
     entry = manifest.entry(text)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs import roofline
-from gnnplace.formats import schemas
+from gnnplace.formats import documents
 from gnnplace.formats.clusters import cluster_document, cluster_of, read_cluster
 from gnnplace.formats.graphs import graph_document, graph_of, read_graph
 from gnnplace.formats.placements import Provenance, placement_document, predicted, read_placement, write_placement
@@ -221,12 +221,12 @@ def test_a_written_placement_is_complete_and_read_again(pair, tmp_path):
 
 
 def test_the_published_schemas_are_those_of_the_models():
-    for path, expected in schemas.files().items():
-        assert path.read_text() == expected, f"{path.name} is old: python -m gnnplace.formats.schemas"
+    for path, expected in documents.schema_files().items():
+        assert path.read_text() == expected, f"{path.name} is old: python -m gnnplace.formats.documents"
 
 
 def test_the_schemas_require_what_the_formats_require():
-    found = {path.stem: json.loads(content) for path, content in schemas.files().items()}
+    found = {path.stem: json.loads(content) for path, content in documents.schema_files().items()}
     assert set(found) == {"graph", "cluster", "placement", "costs"}
     assert found["graph"]["$defs"]["OpDocument"]["properties"]["phase"]["anyOf"][0]["enum"] == list(PHASES)
     assert found["placement"]["required"] == ["format", "version", "device"]

@@ -27,7 +27,7 @@ from gnnplace.baselines.heft import heft
 from gnnplace.baselines.legal import legalised
 from gnnplace.baselines.single import fastest
 from gnnplace.isolation import python
-from gnnplace.isolation.worker import ended
+from gnnplace.isolation.worker import unexpected_end
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, LeastTimes, StepResult
@@ -153,7 +153,7 @@ def solve(
     except (EOFError, BrokenPipeError, pickle.UnpicklingError):
         with suppress(BrokenPipeError):  # of what it has not read
             process.stdin.close()
-        raise ChildProcessError(ended("the process of CP-SAT", process.wait()).reason) from None
+        raise ChildProcessError(unexpected_end("the process of CP-SAT", process.wait()).reason) from None
     except BaseException:
         process.kill()  # nobody would read its answer
         process.wait()

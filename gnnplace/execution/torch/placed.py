@@ -33,7 +33,7 @@ from gnnplace.execution.workload import without_updates
 from gnnplace.frontends.torch import updates  # noqa: F401, whose op is one of those below
 from gnnplace.frontends.torch.builder import TracedStep, traced_step
 from gnnplace.frontends.torch.inference import example_output, with_tensors
-from gnnplace.frontends.torch.inputs import Given
+from gnnplace.frontends.torch.inputs import CallArguments
 from gnnplace.frontends.torch.scopes import scope_of
 from gnnplace.frontends.torch.step import TorchInference, TorchStep
 from gnnplace.isolation.outcome import MeasurementError
@@ -112,7 +112,7 @@ class PlacedModule(nn.Module, ABC):
     def __init__(self, step: TorchStep | TorchInference) -> None:
         super().__init__()
         module = step.module
-        self._own, self._given = (module,), Given(step.inputs)  # in a tuple: no part of this module
+        self._own, self._given = (module,), CallArguments(step.inputs)  # in a tuple: no part of this module
         self._parameters, self._buffers, self._modules = module._parameters, module._buffers, module._modules
         self.training = module.training
         self._casts = _casts()

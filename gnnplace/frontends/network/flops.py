@@ -1,5 +1,6 @@
-"""What a node of a network file costs, as far as all file formats agree; each format's table says what is its own. What
-is resized costs the same in PyTorch and TensorFlow, too (`interpolation`).
+"""The costs of a node of a network file that all file formats share; each format's table adds its own.
+
+PyTorch's and TensorFlow's front-ends use `interpolation`, too.
 
 | canonical kind | flops |
 |---|---|
@@ -26,7 +27,7 @@ ONE_AN_OUTPUT_ELEMENT = frozenset(("elementwise", "activation", "random", "cast"
 PER_OUTPUT_ELEMENT = {"normalization": 8, "softmax": 5}
 SOFTMAX_FLOPS = PER_OUTPUT_ELEMENT["softmax"]
 CELL_FLOPS = {"LSTM": 17, "GRU": 14, "RNN": 3}  # sums of products and bias, gates, the new state
-COPIES = frozenset(("Expand", "Tile", "Broadcast"))  # fills that read what they repeat
+COPIES = frozenset(("Expand", "Tile", "Broadcast"))  # fills that read the values they repeat
 SUMS_OF_ROWS = frozenset((
     "EmbeddingBagOffsetsSum", "EmbeddingBagPackedSum", "EmbeddingBagOffsets", "EmbeddingBagPacked",
     "EmbeddingSegmentsSum"
@@ -37,7 +38,7 @@ Value = TypeVar("Value", int, str, list)
 
 @dataclass(frozen=True, slots=True)
 class NodeCall:
-    """A node with the tensors that it reads and makes; None where it has none there, or one that nobody needs."""
+    """A node with its input and output tensors; None for an absent input or output, or an output without a reader."""
 
     node: Node
     canonical: str
@@ -45,20 +46,17 @@ class NodeCall:
     outputs: tuple[Tensor | None, ...]
 
     def input(self, index: int) -> Tensor:
-        """An input, an empty one where it is absent."""
+        """An input; an empty tensor if it is absent."""
         return (self.inputs[index] if index < len(self.inputs) else None) or NO_TENSOR
 
     def needed(self, index: int) -> Tensor:
-        """An input. Raises IndexError where it is absent."""
+        """An input. Raises IndexError if it is absent."""
         if (tensor := self.inputs[index]) is None:
             raise IndexError(index)
         return tensor
 
     def attribute(self, name: str, kind: type[Value], default: Value | None = None) -> Value:
-        """An attribute.
-
-        Raises KeyError where it is absent and has no default, TypeError where it is of another type.
-        """
+        """An attribute. Raises KeyError if it is absent and has no default, TypeError if it has another type."""
         value = self.node.attributes[name] if default is None else self.node.attributes.get(name, default)
         if not isinstance(value, kind):
             raise TypeError(f"{name}: {value!r} is no {kind.__name__}")
@@ -66,7 +64,7 @@ class NodeCall:
 
     @property
     def output(self) -> Tensor:
-        """The first output that there is."""
+        """The first output that is present; an empty tensor without any."""
         return next((tensor for tensor in self.outputs if tensor is not None), NO_TENSOR)
 
 
@@ -74,7 +72,7 @@ Rule = Callable[[NodeCall], int]
 
 
 def flops(call: NodeCall, by_kind: Mapping[str, Rule]) -> int:
-    """The arithmetic of one node: by the rule of its kind where it has one, else by those above."""
+    """The flops of one node, by the rule of its kind in `by_kind` or else by the table above."""
     if call.node.kind in by_kind:
         return by_kind[call.node.kind](call)
     if call.canonical in ONE_AN_OUTPUT_ELEMENT:
@@ -87,31 +85,32 @@ def flops(call: NodeCall, by_kind: Mapping[str, Rule]) -> int:
 
 
 def bytes_accessed(call: NodeCall) -> int | None:
-    """The memory traffic of one node, or None where it is that of its inputs and outputs.
+    """The memory traffic of one node; None if it is the sum of its inputs and outputs.
 
     Raises IndexError for a table without rows.
     """
-    made = sum(tensor.bytes for tensor in call.outputs if tensor is not None)
-    others = sum(tensor.bytes for tensor in call.inputs[1:] if tensor is not None)
+    output_bytes = sum(tensor.bytes for tensor in call.outputs if tensor is not None)
+    index_bytes = sum(tensor.bytes for tensor in call.inputs[1:] if tensor is not None)
     match call.canonical:
         case "embedding" if call.node.kind in SUMS_OF_ROWS:
             table = call.input(0)
-            return call.input(1).elements * (table.bytes // max(1, table.shape[0])) + made + others
+            return call.input(1).elements * (table.bytes // max(1, table.shape[0])) + output_bytes + index_bytes
         case "embedding" | "gather" | "slice":
-            return 2 * made + others
+            return 2 * output_bytes + index_bytes
         case "fill" if call.node.kind not in COPIES:
-            return made
+            return output_bytes
     return None
 
 
 def workspace_bytes(call: NodeCall) -> int:
-    """Scratch of one node: finding the largest needs a second copy of what is searched."""
+    """The workspace of one node: `TopK` needs a copy of its input."""
     return call.input(0).bytes if call.node.kind == "TopK" else 0
 
 
 def einsum(call: NodeCall) -> int:
-    """Every combination of labels is a product of all operands; `...`
-    are labels of their own, aligned at their ends.
+    """The flops of `Einsum`: one product of all operands for each combination of labels.
+
+    `...` stands for unnamed labels, aligned at their ends.
     """
     sizes: dict[str, int] = {}
     operands = call.attribute("equation", str).replace(" ", "").partition("->")[0].split(",")
@@ -125,15 +124,17 @@ def einsum(call: NodeCall) -> int:
 
 
 def interpolation(image: Sequence[int], resized: Sequence[int], neighbours: int, antialias: bool) -> int:
-    """2 an element of the resized image and neighbour, in every framework: so many along each axis that is resized, and
-    where the kernel is widened against aliasing as many times more as the axis shrinks.
+    """The flops of resizing an image: 2 for each element of the result and each neighbour that it is interpolated from.
+
+    There are `neighbours` along each resized axis. Against aliasing the kernel is widened by the factor by which an
+    axis shrinks.
     """
     axes = [(before, after) for before, after in zip(image, resized, strict=True) if before != after]
-    reach = [
+    kernel = [
         -(-neighbours * before // max(1, after)) if antialias and before > after else neighbours
         for before, after in axes
     ]
-    return 2 * math.prod(resized) * math.prod(reach)
+    return 2 * math.prod(resized) * math.prod(kernel)
 
 
 def input_elements(call: NodeCall) -> int:
@@ -142,13 +143,15 @@ def input_elements(call: NodeCall) -> int:
 
 
 def recurrent(cell: str, rows: int, states: int, weights: int) -> int:
-    """A recurrent layer: `rows` are its steps x samples, `states` the elements
-    of a row's state, `weights` those of its two matrices.
+    """The flops of a recurrent layer of `cell`s.
+
+    `rows` is the number of steps x samples, `states` the elements of one row's state, `weights` the elements of both
+    weight matrices.
     """
     return rows * (2 * weights + CELL_FLOPS[cell] * states)
 
 
 def attention(queries: Tensor, keys: int, heads: int, output: Tensor) -> int:
-    """Two products and a softmax of `keys` scores for each query and head."""
+    """The flops of attention: two products and a softmax of `keys` scores for each query and head."""
     scores = queries.shape[0] * heads * queries.shape[-2] * keys
     return 2 * keys * (queries.elements + output.elements) + SOFTMAX_FLOPS * scores

@@ -1,10 +1,9 @@
-"""From a network of a file to its computation graph: one op for each input, weight and node, as the network runs
-forward.
+"""Converts a network read from a file to the computation graph of its forward pass.
 
-A weight is a variable with its bytes and one read of it, as in the other front-ends, and so is a node `Constant` as
-large as weights are; one that holds a few whole numbers or a single value (a shape, an axis, a scale) is a constant.
-Views share the buffer of their input. What only looks at shapes or folds small constants has no kernel. Strings keep
-their ops on CPUs.
+Each input, weight and node becomes an op. A weight is a variable with its bytes and one op that reads it, as in the
+other front-ends; a large `Constant` node is a weight as well. An initializer with a few whole numbers or a single value
+(a shape, an axis, a scale) is a constant. Views share the buffer of their input. Nodes that only look at shapes or fold
+small constants run no kernel. Ops with strings are allowed on CPUs only.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ log = logging.getLogger(__name__)
 
 Ref = tuple[int, int]  # (op, output)
 WHOLE_NUMBERS = re.compile(r"u?int\d+|bool")
-MAX_FOLDED_ELEMENTS = 16  # arithmetic on constants and shapes with no larger output is done once, on the host
+MAX_FOLDED_ELEMENTS = 16  # the largest output of arithmetic on constants and shapes that the host does once
 
-NEVER_FOLDED = frozenset(("random", "other"))  # another value at each step, or who knows which
+NEVER_FOLDED = frozenset(("random", "other"))  # their values change with each step, or may
 
 
 @dataclass(frozen=True)
 class FileGraph:
-    """The graph of a file, and how many ops of each kind have no rule (bytes alone cost them)."""
+    """The graph of a file, and the number of ops of each kind without a flop rule, which cost their bytes alone."""
 
     graph: ComputationGraph
     uncounted: Mapping[str, int]
@@ -45,25 +44,22 @@ class FileGraph:
 
 @dataclass(frozen=True)
 class Format:
-    """What the nodes of a file format are and cost; `node` is its word for one,
-    `known` the kinds whose output is known before the step.
-    """
+    """The rules of one file format."""
 
-    node: str
-    known: frozenset[str]
+    node: str  # the format's word for a node
+    static: frozenset[str]  # the kinds whose output is known before the step
     is_view: Callable[[Node], bool]
     canonical_kind: Callable[[Node, Sequence[int], bool], str]
-    """Of a node whose inputs have these ranks, and of which it is said whether it gathers rows of a weight."""
+    """Its arguments: the node, the ranks of its inputs, and whether it gathers rows of a weight."""
     flops: Callable[[NodeCall], int]
 
 
-def read_graph(file: str | os.PathLike[str], network: Network, described: Format, name: str | None) -> FileGraph:
-    """The graph of a file's network, under `name` or the file's own.
+def read_graph(file: str | os.PathLike[str], network: Network, rules: Format, name: str | None) -> FileGraph:
+    """The graph of a file's network, named `name` or after the file.
 
-    Raises ValueError, in one line, where a node's inputs or attributes are not those of its kind, or its flops are
-    absurd.
+    Raises ValueError (one line) if a node's inputs or attributes don't fit its kind, or its flops are absurd.
     """
-    builder = _Builder(network, described)
+    builder = _Builder(network, rules)
     try:
         builder.add_all()
         graph = ComputationGraph.from_ops(name or Path(file).stem, builder.ops, builder.edges)
@@ -80,17 +76,17 @@ def read_graph(file: str | os.PathLike[str], network: Network, described: Format
 
 
 class _Builder:
-    """Turns inputs, initializers and nodes into ops, in order; `refs` of a value is where it is made."""
+    """Turns inputs, initializers and nodes into ops, in order. `_refs` maps a value to the output that holds it."""
 
-    def __init__(self, network: Network, described: Format) -> None:
+    def __init__(self, network: Network, rules: Format) -> None:
         self.ops: list[Op] = []
         self.edges: set[tuple[int, int, int]] = set()
         self.uncounted: Counter[str] = Counter()
-        self._network, self._format = network, described
+        self._network, self._rules = network, rules
         self._results = frozenset(network.outputs)
         self._first_user = {name: node for node in reversed(network.nodes) for name in node.inputs}
         self._refs: dict[str, Ref] = {}
-        self._known: set[str] = set()  # values that shapes and constants alone decide
+        self._static: set[str] = set()  # values that depend on shapes and constants alone
         self._weights: set[str] = set()
         self._names = Names()
 
@@ -108,9 +104,9 @@ class _Builder:
         for name in self._network.initializers:
             self._add_initializer(name, self._network.tensors[name])
         for node in self._network.nodes:
-            made = self._network.tensors.get(node.outputs[0]) if node.kind == "Constant" and node.outputs else None
-            if made is not None and made.elements > MAX_FOLDED_ELEMENTS:
-                self._add_initializer(node.outputs[0], made)
+            constant = self._network.tensors.get(node.outputs[0]) if node.kind == "Constant" and node.outputs else None
+            if constant is not None and constant.elements > MAX_FOLDED_ELEMENTS:
+                self._add_initializer(node.outputs[0], constant)
             else:
                 self._add_node(node)
 
@@ -121,21 +117,22 @@ class _Builder:
             self._append(
                 name, "Constant", (self._output(name, None),), (name,), layer=layer, kernel=False, canonical_kind="fill"
             )
-            self._known.add(name)
+            self._static.add(name)
             return
         self._weights.add(name)
-        held: dict[str, Any] = {"layer": layer, "kernel": False, "canonical_kind": "variable", "colocation": name}
-        op = self._append(name, "initializer", (Output(0, (), "resource"),), (), persistent_bytes=tensor.bytes, **held)
+        columns: dict[str, Any] = {"layer": layer, "kernel": False, "canonical_kind": "variable", "colocation": name}
+        resource = Output(0, (), "resource")
+        op = self._append(name, "initializer", (resource,), (), persistent_bytes=tensor.bytes, **columns)
         if user is not None or name in self._results:
-            self._append(f"{name}/read", "read", (self._output(name, (op, 0)),), (name,), [(op, 0)], **held)
+            self._append(f"{name}/read", "read", (self._output(name, (op, 0)),), (name,), [(op, 0)], **columns)
 
     def _add_node(self, node: Node) -> None:
         tensors = self._network.tensors
         call = NodeCall(
             node, self._canonical(node), tuple(map(tensors.get, node.inputs)), tuple(map(tensors.get, node.outputs))
         )
-        folded, view, known = self._folds(call), self._format.is_view(node), node.kind in self._format.known
-        kernel = not (folded or view or known)
+        folded, view, static = self._is_folded(call), self._rules.is_view(node), node.kind in self._rules.static
+        kernel = not (folded or view or static)
         if kernel and call.canonical == "other":
             self.uncounted[node.kind] += 1
         alias = self._refs[node.inputs[0]] if view else None
@@ -147,20 +144,20 @@ class _Builder:
             **self._costs(call, folded), kernel=kernel, layer=node.layer,
             canonical_kind="shape" if folded else call.canonical, allowed=("cpu",) if strings else None,
         )  # fmt: skip
-        if folded or known:
-            self._known.update(node.outputs)
+        if folded or static:
+            self._static.update(node.outputs)
 
-    def _folds(self, call: NodeCall) -> bool:
-        """Whether a node computes something small from shapes and constants alone: the host does it, once."""
+    def _is_folded(self, call: NodeCall) -> bool:
+        """Whether a node computes a small value from shapes and constants alone, which the host does once."""
         inputs, tensors = [name for name in call.node.inputs if name], self._network.tensors
         small = all(
             name in tensors and tensors[name].elements <= MAX_FOLDED_ELEMENTS for name in call.node.outputs if name
         )
-        return bool(inputs) and small and self._known.issuperset(inputs) and call.canonical not in NEVER_FOLDED
+        return bool(inputs) and small and self._static.issuperset(inputs) and call.canonical not in NEVER_FOLDED
 
     def _canonical(self, node: Node) -> str:
         ranks = [len(self._network.tensors[name].shape) if name else 0 for name in node.inputs]
-        return self._format.canonical_kind(node, ranks, self._looks_up(node))
+        return self._rules.canonical_kind(node, ranks, self._looks_up(node))
 
     def _looks_up(self, node: Node) -> bool:
         """Whether a node gathers rows of a weight."""
@@ -176,20 +173,20 @@ class _Builder:
             and rows.shape == indices.shape + table.shape[1:]  # fmt: skip
 
     def _costs(self, call: NodeCall, folded: bool) -> dict[str, Any]:
-        """What a node computes and moves; one that is folded computes nothing."""
+        """The flops and bytes of a node; a folded one has no flops."""
         try:
-            flops = 0 if folded else self._format.flops(call)
-            moved, workspace = network_flops.bytes_accessed(call), network_flops.workspace_bytes(call)
+            flops = 0 if folded else self._rules.flops(call)
+            bytes_accessed, workspace = network_flops.bytes_accessed(call), network_flops.workspace_bytes(call)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{self._described(call.node)}: its inputs or attributes are not those of this kind"
             ) from error
         if not 0 <= flops <= MAX_FLOPS:
             raise ValueError(f"{self._described(call.node)}: {flops} flops are not between 0 and {MAX_FLOPS}")
-        return {"flops": flops, "bytes_accessed": moved, "workspace_bytes": workspace}
+        return {"flops": flops, "bytes_accessed": bytes_accessed, "workspace_bytes": workspace}
 
     def _described(self, node: Node) -> str:
-        return f"{self._format.node} {shown(node.name or next(filter(None, node.outputs), ''))} ({node.kind})"
+        return f"{self._rules.node} {shown(node.name or next(filter(None, node.outputs), ''))} ({node.kind})"
 
     def _output(self, name: str, alias_of: Ref | None) -> Output:
         tensor = self._network.tensors.get(name)
@@ -201,7 +198,7 @@ class _Builder:
         self, name: str, kind: str, outputs: tuple[Output, ...], values: tuple[str, ...], inputs: Sequence[Ref] = (), *,
         layer: str | None, **columns: Any,
     ) -> int:  # fmt: skip
-        """The index of a new op, whose outputs are these values."""
+        """Appends an op whose outputs hold `values`; returns its index."""
         index = len(self.ops)
         self.ops.append(
             Op(self._names.unique(name), kind, outputs, phase="forward", layer=layer, block=_block(layer), **columns)
@@ -213,5 +210,5 @@ class _Builder:
 
 @lru_cache(maxsize=1000)
 def _block(layer: str | None) -> int | None:
-    """The first number in a scope: which of the repeated blocks it is."""
+    """The number of a repeated block: the first number in a scope."""
     return next((int(part) for part in re.split(r"[/._:-]", layer or "") if part.isdecimal() and len(part) < 10), None)

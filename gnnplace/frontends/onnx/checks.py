@@ -1,4 +1,4 @@
-"""Checks an ONNX file before anything is computed from it: counts, subgraphs, names, order, sizes.
+"""Checks an ONNX file before shape inference: counts, subgraphs, names, order, sizes.
 
 Every `check_` function raises ValueError (one line) with the node or value and the rule.
 """
@@ -12,25 +12,25 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 
 from gnnplace.frontends.network import network
 from gnnplace.frontends.network.network import Tensor, shown
-from gnnplace.frontends.onnx.model import DTYPES
+from gnnplace.frontends.onnx.flops import DTYPES
 
-MAX_NODES = 1_000_000  # functions inlined
+MAX_NODES = 1_000_000  # after inlining of functions
 MAX_FUNCTIONS = 100_000
-MAX_VALUES = 5_000_000  # that nodes read and make
+MAX_VALUES = 5_000_000  # inputs and outputs of nodes
 ONNX_DOMAINS = ("", "ai.onnx")
 
 
 def check_model(model: ModelProto) -> None:
     """Checks the whole file before functions are inlined: text, counts, recursion, subgraphs."""
     for text in _texts(model):
-        if isinstance(text, bytes):  # protobuf hands over what is no Unicode as it is
+        if isinstance(text, bytes):  # protobuf returns text that is not Unicode as bytes
             raise ValueError(f"graph: the name {text[:80]!r} is not Unicode text; is this an ONNX model?")
     if not model.graph.node:
         raise ValueError("graph: has no nodes; is this an ONNX model?")
     if len(model.functions) > MAX_FUNCTIONS:
         raise ValueError(f"functions: the model has {len(model.functions)}; at most {MAX_FUNCTIONS} are allowed")
-    if (nodes := _inlined(model)) > MAX_NODES:
-        raise ValueError(f"graph: {nodes} nodes after inlining; at most {MAX_NODES} are allowed")
+    if (num_nodes := _num_inlined(model)) > MAX_NODES:
+        raise ValueError(f"graph: {num_nodes} nodes after inlining; at most {MAX_NODES} are allowed")
     if model.graph.sparse_initializer:
         raise ValueError(
             f"initializer {shown(model.graph.sparse_initializer[0].values.name)}: is sparse; store it dense"
@@ -41,7 +41,7 @@ def check_model(model: ModelProto) -> None:
 
 
 def check_graph(graph: GraphProto) -> None:
-    """Checks the inlined graph: declared tensors, and that every value is produced exactly once, before it is read."""
+    """Checks the inlined graph: declared types, and that every value is produced exactly once, before it is read."""
     count = sum(len(node.input) + len(node.output) for node in graph.node)
     if count > MAX_VALUES:
         raise ValueError(f"graph: its nodes have {count} inputs and outputs; at most {MAX_VALUES} are allowed")
@@ -54,20 +54,20 @@ def check_graph(graph: GraphProto) -> None:
 
 def check_initializer(tensor: TensorProto) -> None:
     """Checks an initializer's type and size, and the length of its data if the file holds it."""
-    found = tensor_of(f"initializer {shown(tensor.name)}", tensor.data_type, tensor.dims)
-    if tensor.raw_data and found.dtype != "string" and len(tensor.raw_data) != found.bytes:
-        raise ValueError(f"initializer {shown(tensor.name)}: {len(tensor.raw_data)} bytes of data for {found}")
+    declared = tensor_of(f"initializer {shown(tensor.name)}", tensor.data_type, tensor.dims)
+    if tensor.raw_data and declared.dtype != "string" and len(tensor.raw_data) != declared.bytes:
+        raise ValueError(f"initializer {shown(tensor.name)}: {len(tensor.raw_data)} bytes of data for {declared}")
 
 
 def tensor_of(place: str, dtype: int, shape: Iterable[int]) -> Tensor:
-    """The tensor of a data type and a full shape. Raises ValueError for an unknown type or an absurd shape."""
+    """The tensor of a data type and a fixed shape. Raises ValueError for an unknown type or an absurd shape."""
     if dtype not in DTYPES:
         raise ValueError(f"{place}: unknown data type {dtype}")
     return network.checked(place, Tensor(tuple(shape), DTYPES[dtype]))
 
 
 def kind_of(node: NodeProto) -> str:
-    """The op type, prefixed with its domain unless that is ONNX's own; one line."""
+    """The op type on one line, with its domain as a prefix unless that is ONNX's own."""
     kind = node.op_type if node.domain in ONNX_DOMAINS else f"{node.domain}.{node.op_type}"
     return kind if kind.isprintable() else repr(kind)[1:-1]
 
@@ -92,7 +92,7 @@ def _texts(model: ModelProto) -> Iterator[str | bytes]:
             yield from (attribute.name for attribute in node.attribute)
 
 
-def _inlined(model: ModelProto) -> int:
+def _num_inlined(model: ModelProto) -> int:
     """The number of nodes after functions are inlined."""
     bodies = {(function.domain, function.name, function.overload): function for function in model.functions}
 
@@ -114,7 +114,7 @@ def _called(node: NodeProto) -> tuple[str, str, str]:
 
 
 def _check_flat(node: NodeProto) -> None:
-    """Refuses subgraphs: a computation graph is flat, and nothing in it depends on values."""
+    """Refuses a node with subgraphs: a computation graph is flat and does not depend on values."""
     bodies = [
         body
         for attribute in node.attribute
@@ -136,34 +136,35 @@ def _check_declared(name: str, declared: TypeProto) -> None:
 
 
 def _check_names(graph: GraphProto) -> None:
-    known: set[str] = set()
+    """Checks that every value is produced exactly once, before it is read."""
+    available: set[str] = set()
     initializers = {tensor.name for tensor in graph.initializer}
-    made_later = {name for node in graph.node for name in node.output}
-    for what, name in _given(graph, initializers):
+    produced = {name for node in graph.node for name in node.output}
+    for what, name in _sources(graph, initializers):
         if not name:
             raise ValueError(f"{what}: has no name")
-        if name in known:
+        if name in available:
             raise ValueError(f"{what} {shown(name)}: the name is not unique")
-        known.add(name)
+        available.add(name)
     for node in graph.node:
         for name in node.input:
-            if name and name not in known:
+            if name and name not in available:
                 why = (
                     "which only it or a later node produces: a cycle, or nodes out of order"
-                    if name in made_later
+                    if name in produced
                     else "which nothing produces"
                 )
                 raise ValueError(f"{described(node)}: reads {shown(name)}, {why}")
         for name in filter(None, node.output):
-            if name in known:
+            if name in available:
                 raise ValueError(f"{described(node)}: produces {shown(name)}, which exists already")
-            known.add(name)
+            available.add(name)
     for value in graph.output:
-        if value.name not in known:
+        if value.name not in available:
             raise ValueError(f"output {shown(value.name)}: nothing produces it")
 
 
-def _given(graph: GraphProto, initializers: set[str]) -> Iterator[tuple[str, str]]:
-    """The values that no node produces. Files of IR version 3 list initializers among the inputs, too."""
+def _sources(graph: GraphProto, initializers: set[str]) -> Iterator[tuple[str, str]]:
+    """The values that no node produces. Files of IR version 3 list initializers among the inputs as well."""
     yield from (("initializer", tensor.name) for tensor in graph.initializer)
     yield from (("input", value.name) for value in graph.input if value.name not in initializers)

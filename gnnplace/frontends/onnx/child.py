@@ -1,7 +1,6 @@
-"""The child process that reads one ONNX file: `python -m gnnplace.frontends.onnx.child REQUEST` prints one line of
-JSON.
+"""The child process that reads one ONNX file: `python -m gnnplace.frontends.onnx.child REQUEST` prints a line of JSON.
 
-`reader` makes REQUEST; `isolation.limited` limits the process. If a hostile file makes protobuf or shape inference
+`onnx.read` makes REQUEST; `isolation.limited` limits the process. If a hostile file makes protobuf or shape inference
 hang, use all memory or crash, only this process suffers. External data is not opened.
 """
 
@@ -18,20 +17,19 @@ from onnx import AttributeProto, NodeProto
 from onnx.checker import ValidationError
 from onnx.shape_inference import InferenceError
 
-from gnnplace.frontends.network.network import Network, Node
+from gnnplace.frontends.network.network import Network, Node, to_json
 from gnnplace.frontends.onnx.checks import kind_of
-from gnnplace.frontends.onnx.model import to_json
 from gnnplace.frontends.onnx.shapes import typed
 from gnnplace.isolation.limited import answer
 
-MOST_NUMBERS, MOST_TEXT = 64, 1000  # of an attribute that is kept
-# PyTorch's exporter notes the path of modules, the op at its end, in a node's metadata
+MOST_NUMBERS, MOST_TEXT = 64, 1000  # larger attributes are left out
+# the key of a node's metadata under which PyTorch's exporter lists the path of modules, with the op at its end
 NAME_SCOPES = "pkg.torch.onnx.name_scopes"
 
 
 def main(request: str) -> None:
     """Answers one request on stdout."""
-    answer(request, lambda asked: to_json(read(asked["file"], asked["dims"])))
+    answer(request, lambda arguments: to_json(read(arguments["file"], arguments["dims"])))
 
 
 def read(file: str, dims: Mapping[str, int]) -> Network:
@@ -44,10 +42,10 @@ def read(file: str, dims: Mapping[str, int]) -> Network:
             "the limit"
         ) from error
     try:
-        found = typed(model, dims)
-    except (RuntimeError, InferenceError, ValidationError) as error:  # of ONNX's C++: shape inference, its inliner
+        graph = typed(model, dims)
+    except (RuntimeError, InferenceError, ValidationError) as error:  # ONNX's C++: shape inference and inlining
         raise ValueError(" ".join(str(error).split())[:300]) from error
-    return Network(found.inputs, found.initializers, tuple(map(_node, found.nodes)), found.outputs, found.tensors)
+    return Network(graph.inputs, graph.initializers, tuple(map(_node, graph.nodes)), graph.outputs, graph.tensors)
 
 
 def _node(node: NodeProto) -> Node:
@@ -71,12 +69,12 @@ def _layer(node: NodeProto) -> str | None:
     scope = node.name.rpartition("/")[0].strip("/")
     if scope:
         return scope
-    noted = next(
+    metadata = next(
         (entry.value for entry in node.metadata_props if entry.key == NAME_SCOPES and len(entry.value) <= MOST_TEXT),
         "[]",
     )
     try:
-        scopes = ast.literal_eval(noted)
+        scopes = ast.literal_eval(metadata)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
     return str(scopes[-2]) or None if isinstance(scopes, list) and len(scopes) > 1 else None

@@ -1,9 +1,9 @@
-"""What ONNX's op types are: their canonical kinds, which are views of their input, and the flops of a node.
+"""ONNX's data types and op types: canonical kinds, views of an input, and the flops of a node.
 
-An unknown one has the canonical kind "other": it costs the bytes that it accesses and no flops, and the front-end lists
-it.
+An unknown op type has the canonical kind "other": it has no flops, so its bytes alone cost time, and the front-end
+lists it.
 
-The rules, by op type or canonical kind (one multiply-add is 2 flops; any scalar function is 1):
+The rules, by op type or canonical kind (one multiply-add is 2 flops, any scalar function 1):
 
 | kind | flops |
 |---|---|
@@ -15,11 +15,11 @@ The rules, by op type or canonical kind (one multiply-add is 2 flops; any scalar
 | Attention | 2 x all keys x (elements of the queries + elements of the output), 5 a score |
 | pool | output elements x window (global: input elements) |
 | Resize, Upsample | 2 an output element and neighbour: 2 (linear), 4 (cubic) an axis; nearest 0 |
-| loss | 1 a logit, and 5 more where it computes the softmax |
+| loss | 1 a logit, and 5 more if it computes the softmax |
 | Sum, Max, Min, Mean | inputs - 1 an output element (Mean: inputs) |
 | scatter | 1 an added element |
 
-All others count as `network.flops` says.
+All others follow `network.flops`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,14 @@ from gnnplace.frontends.network import flops as network_flops
 from gnnplace.frontends.network.flops import SOFTMAX_FLOPS, NodeCall, Rule, input_elements
 from gnnplace.frontends.network.network import Node
 
+# Data type number in the format -> name used by all front-ends.
+DTYPES: dict[int, str] = {
+    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool",
+    10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128", 16: "bfloat16",
+    17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz", 21: "uint4", 22: "int4",
+    23: "float4_e2m1", 24: "float8_e8m0", 25: "uint2", 26: "int2", 27: "float6_e2m3", 28: "float6_e3m2",
+}  # fmt: skip
+
 CANONICAL: dict[str, str] = {
     kind: canonical
     for canonical, kinds in {
@@ -38,25 +46,27 @@ CANONICAL: dict[str, str] = {
         "batch_matmul": "Einsum",
         "conv": "Conv ConvInteger QLinearConv ConvTranspose DeformConv",
         "pool": "MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool",
-        "normalization": "BatchNormalization InstanceNormalization LayerNormalization GroupNormalization "
-                         "RMSNormalization LRN"
-        " MeanVarianceNormalization LpNormalization",
+        "normalization": (
+            "BatchNormalization InstanceNormalization LayerNormalization GroupNormalization RMSNormalization LRN "
+            "MeanVarianceNormalization LpNormalization"
+        ),
         "softmax": "Softmax LogSoftmax",
         "loss": "SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss",
         "attention": "Attention",
-        "elementwise": "Add Sub Mul Div Mod Pow Neg Abs Sqrt Exp Log Reciprocal Sign Floor Ceil Round Sin Cos Tan "
-                       "Asin Acos Atan Sinh Cosh"
-        " Asinh Acosh Atanh Erf Max Min Mean Sum Clip Where Equal Less LessOrEqual Greater GreaterOrEqual And Or "
-        "Not Xor BitShift"
-        " BitwiseAnd BitwiseOr BitwiseNot BitwiseXor IsNaN IsInf PRelu Trilu QuantizeLinear DequantizeLinear "
-        "DynamicQuantizeLinear"
-        " RotaryEmbedding",
-        "activation": "Relu LeakyRelu ThresholdedRelu Elu Selu Celu Gelu Softplus Softsign Sigmoid HardSigmoid "
-                      "HardSwish Tanh Mish Swish"
-        " Shrink",
-        "reduce": "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum "
-                  "ReduceLogSumExp ReduceSumSquare"
-        " ArgMax ArgMin CumSum CumProd TopK Hardmax",
+        "elementwise": (
+            "Add Sub Mul Div Mod Pow Neg Abs Sqrt Exp Log Reciprocal Sign Floor Ceil Round Sin Cos Tan Asin Acos Atan "
+            "Sinh Cosh Asinh Acosh Atanh Erf Max Min Mean Sum Clip Where Equal Less LessOrEqual Greater GreaterOrEqual "
+            "And Or Not Xor BitShift BitwiseAnd BitwiseOr BitwiseNot BitwiseXor IsNaN IsInf PRelu Trilu QuantizeLinear "
+            "DequantizeLinear DynamicQuantizeLinear RotaryEmbedding"
+        ),
+        "activation": (
+            "Relu LeakyRelu ThresholdedRelu Elu Selu Celu Gelu Softplus Softsign Sigmoid HardSigmoid HardSwish Tanh "
+            "Mish Swish Shrink"
+        ),
+        "reduce": (
+            "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp "
+            "ReduceSumSquare ArgMax ArgMin CumSum CumProd TopK Hardmax"
+        ),
         "concat": "Concat Pad",
         "split": "Split",
         "slice": "Slice CenterCropPad",
@@ -74,9 +84,8 @@ CANONICAL: dict[str, str] = {
 
 VIEWS = frozenset(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"))
 RESIZES = frozenset(("Resize", "Upsample"))
-KNOWN = frozenset(("Constant", "Shape", "Size"))  # their outputs are known before the step
-# where that input has more than two dimensions: many products
-SECOND_MATRIX = {"MatMul": 1, "MatMulInteger": 1, "QLinearMatMul": 3}
+STATIC = frozenset(("Constant", "Shape", "Size"))  # their outputs are known before the step
+SECOND_MATRIX = {"MatMul": 1, "MatMulInteger": 1, "QLinearMatMul": 3}  # the input; with over two dimensions a batch
 NEIGHBOURS = {"linear": 2, "bilinear": 2, "cubic": 4}  # along each axis
 
 
@@ -86,9 +95,9 @@ def is_view(node: Node) -> bool:
 
 
 def canonical_kind(node: Node, ranks: Sequence[int], looks_up: bool) -> str:
-    """The canonical kind of a node, shared by all frameworks; "other" if unknown.
+    """The canonical kind of a node, shared by all frameworks; "other" if its op type is unknown.
 
-    `ranks` are the ranks of the inputs; `looks_up` says that the node gathers rows of a weight.
+    `ranks` are the ranks of the inputs; `looks_up` tells whether the node gathers rows of a weight.
     """
     if looks_up:
         return "embedding"
@@ -106,7 +115,7 @@ def flops(call: NodeCall) -> int:
 
 
 def _matmul(second: int) -> Rule:
-    """By the rows of the second factor, which may be a vector."""
+    """The contracted dimension is that of the rows of input `second`, which may be a vector."""
     return lambda call: 2 * call.output.elements * call.needed(second).shape[-2:][0]
 
 

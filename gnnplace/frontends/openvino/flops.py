@@ -1,9 +1,9 @@
-"""What OpenVINO's operations (opsets 1 to 16) are: their canonical kinds, which are views of their input, and flops.
+"""OpenVINO's operations (opsets 1 to 16): canonical kinds, views of an input, and the flops of a layer.
 
-An unknown one has the canonical kind "other": it costs the bytes that it accesses and no flops, and the front-end lists
-it.
+An unknown operation has the canonical kind "other": it has no flops, so its bytes alone cost time, and the front-end
+lists it.
 
-The rules, by operation (one multiply-add is 2 flops; any scalar function is 1):
+The rules, by operation (one multiply-add is 2 flops, any scalar function 1):
 
 | kind | flops |
 |---|---|
@@ -16,11 +16,11 @@ The rules, by operation (one multiply-add is 2 flops; any scalar function is 1):
 | MaxPool, AvgPool | output elements x window (adaptive: input elements) |
 | BatchNormInference, FakeQuantize | 2, 4 an output element: a scale and an offset; a clamp, a rounding, and scales |
 | Interpolate | 2 an output element and neighbour: 2 (linear), 4 (cubic) an axis, more to avoid aliasing; nearest 0 |
-| NonMaxSuppression | 10 for each pair of a box and one that may be kept |
-| EmbeddingBag..., EmbeddingSegmentsSum | 1 an element that is looked up |
+| NonMaxSuppression | 10 for each pair of a box and a selected box |
+| EmbeddingBag..., EmbeddingSegmentsSum | 1 for each element looked up |
 | scatter | 1 an added element |
 
-All others count as `network.flops` says.
+All others follow `network.flops`.
 """
 
 from __future__ import annotations
@@ -37,32 +37,38 @@ CANONICAL: dict[str, str] = {
     for canonical, kinds in {
         "matmul": "MatMul LSTMCell GRUCell RNNCell LSTMSequence GRUSequence RNNSequence",
         "batch_matmul": "Einsum",
-        "conv": "Convolution GroupConvolution ConvolutionBackpropData GroupConvolutionBackpropData "
-                "DeformableConvolution BinaryConvolution",
+        "conv": (
+            "Convolution GroupConvolution ConvolutionBackpropData GroupConvolutionBackpropData DeformableConvolution "
+            "BinaryConvolution"
+        ),
         "pool": "MaxPool AvgPool AdaptiveAvgPool AdaptiveMaxPool",
         "normalization": "MVN BatchNormInference LRN NormalizeL2 GroupNormalization",
         "softmax": "SoftMax LogSoftmax",
         "attention": "ScaledDotProductAttention",
-        "elementwise": "Add Subtract Multiply Divide Mod FloorMod Power Negative Abs Sqrt Exp Log Sign Floor "
-                       "Ceiling Round Sin Cos Tan"
-        " Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Erf Maximum Minimum Clamp Select Equal NotEqual Less LessEqual "
-        "Greater GreaterEqual"
-        " LogicalAnd LogicalOr LogicalNot LogicalXor BitwiseAnd BitwiseOr BitwiseNot BitwiseXor BitwiseLeftShift "
-        "BitwiseRightShift IsNaN"
-        " IsInf IsFinite SquaredDifference FakeQuantize FakeConvert",
+        "elementwise": (
+            "Add Subtract Multiply Divide Mod FloorMod Power Negative Abs Sqrt Exp Log Sign Floor Ceiling Round Sin "
+            "Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Erf Maximum Minimum Clamp Select Equal NotEqual Less "
+            "LessEqual Greater GreaterEqual LogicalAnd LogicalOr LogicalNot LogicalXor BitwiseAnd BitwiseOr BitwiseNot "
+            "BitwiseXor BitwiseLeftShift BitwiseRightShift IsNaN IsInf IsFinite SquaredDifference FakeQuantize "
+            "FakeConvert"
+        ),
         "activation": "ReLU PReLU Elu Selu Gelu SoftPlus SoftSign Sigmoid HardSigmoid HSigmoid HSwish Tanh Mish Swish",
-        "reduce": "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogicalAnd "
-                  "ReduceLogicalOr CumSum TopK"
-        " NonMaxSuppression",
+        "reduce": (
+            "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogicalAnd ReduceLogicalOr "
+            "CumSum TopK NonMaxSuppression"
+        ),
         "concat": "Concat Pad",
         "split": "Split VariadicSplit",
         "slice": "Slice StridedSlice",
-        "transpose": "Transpose SpaceToDepth DepthToSpace SpaceToBatch BatchToSpace ShuffleChannels ReverseSequence "
-                     "Reverse Roll",
+        "transpose": (
+            "Transpose SpaceToDepth DepthToSpace SpaceToBatch BatchToSpace ShuffleChannels ReverseSequence Reverse "
+            "Roll"
+        ),
         "reshape": "Reshape Squeeze Unsqueeze Identity Interpolate ExtractImagePatches Col2Im",
         "gather": "Gather GatherElements GatherND GatherTree OneHot",
-        "embedding": "EmbeddingBagOffsetsSum EmbeddingBagPackedSum EmbeddingBagOffsets EmbeddingBagPacked "
-                     "EmbeddingSegmentsSum",
+        "embedding": (
+            "EmbeddingBagOffsetsSum EmbeddingBagPackedSum EmbeddingBagOffsets EmbeddingBagPacked EmbeddingSegmentsSum"
+        ),
         "scatter": "ScatterUpdate ScatterElementsUpdate ScatterNDUpdate SliceScatter",
         "cast": "Convert ConvertLike ConvertPromoteTypes",
         "fill": "Broadcast Tile Range Eye",
@@ -83,9 +89,9 @@ def is_view(node: Node) -> bool:
 
 
 def canonical_kind(node: Node, ranks: Sequence[int], looks_up: bool) -> str:
-    """The kind shared by all frameworks; "other" where no table names it.
+    """The canonical kind of a layer, shared by all frameworks; "other" if its operation is unknown.
 
-    `ranks` are those of the inputs; `looks_up` says that the node gathers rows of a weight.
+    `ranks` are the ranks of the inputs; `looks_up` tells whether the layer gathers rows of a weight.
     """
     if looks_up:
         return "embedding"
@@ -97,18 +103,18 @@ def canonical_kind(node: Node, ranks: Sequence[int], looks_up: bool) -> str:
 
 
 def flops(call: NodeCall) -> int:
-    """The arithmetic of one layer, by the rules above."""
+    """The flops of one layer, by the rules above."""
     return network_flops.flops(call, BY_KIND)
 
 
 def _matmul(call: NodeCall) -> int:
     left = call.needed(0).shape or (1,)
-    turned = len(left) > 1 and call.node.attributes.get("transpose_a", "").lower() in ("true", "1")
-    return 2 * call.output.elements * left[-2 if turned else -1]
+    transposed = len(left) > 1 and call.node.attributes.get("transpose_a", "").lower() in ("true", "1")
+    return 2 * call.output.elements * left[-2 if transposed else -1]
 
 
 def _convolution(weight: int, first: int) -> Rule:
-    """`first` is the first of the weight's dimensions that one output element is a sum over."""
+    """One output element is a sum over the dimensions of input `weight` from `first` on."""
     return lambda call: 2 * call.output.elements * math.prod(call.needed(weight).shape[first:])
 
 
@@ -117,7 +123,7 @@ def _transposed_convolution(first: int) -> Rule:
 
 
 def _recurrent(weight: int, first: int) -> Rule:
-    """`weight` is the input that is W, R comes after it; `first` the first dimension of the data that is no row."""
+    """Input `weight` is W, the next one R. Dimensions of the data before `first` count as rows."""
 
     def rule(call: NodeCall) -> int:
         w, r = call.needed(weight), call.needed(weight + 1)
@@ -146,22 +152,22 @@ def _interpolate(call: NodeCall) -> int:
 
 
 def _suppression(call: NodeCall) -> int:
-    """At most as many boxes are kept for a batch and class as rows of the output say, or there are."""
+    """The rows of the output, shared among batches and classes, bound the number of selected boxes."""
     batch, boxes, _ = call.needed(0).shape
     classes = call.needed(1).shape[1]
-    kept = min(boxes, -(-call.output.shape[0] // max(1, batch * classes)))
-    return OVERLAP_FLOPS * batch * classes * boxes * kept
+    selected = min(boxes, -(-call.output.shape[0] // max(1, batch * classes)))
+    return OVERLAP_FLOPS * batch * classes * boxes * selected
 
 
-def _looked_up(call: NodeCall) -> int:
+def _embedding_sum(call: NodeCall) -> int:
     return call.needed(1).elements * math.prod(call.needed(0).shape[1:])
 
 
-def _an_element(count: int) -> Rule:
+def _per_element(count: int) -> Rule:
     return lambda call: count * call.output.elements
 
 
-def _added(updates: int) -> Rule:
+def _scatter(updates: int) -> Rule:
     return lambda call: call.needed(updates).elements
 
 
@@ -174,9 +180,9 @@ BY_KIND: dict[str, Rule] = {
     "LSTMSequence": _recurrent(4, 2), "GRUSequence": _recurrent(3, 2), "RNNSequence": _recurrent(3, 2),
     "ScaledDotProductAttention": _attention,
     "MaxPool": _pool, "AvgPool": _pool, "AdaptiveAvgPool": input_elements, "AdaptiveMaxPool": input_elements,
-    "BatchNormInference": _an_element(2), "FakeQuantize": _an_element(4),
+    "BatchNormInference": _per_element(2), "FakeQuantize": _per_element(4),
     "Interpolate": _interpolate, "NonMaxSuppression": _suppression,
-    **dict.fromkeys(network_flops.SUMS_OF_ROWS, _looked_up),
-    "ScatterUpdate": _added(2), "ScatterElementsUpdate": _added(2), "ScatterNDUpdate": _added(2),
-    "SliceScatter": _added(1),
+    **dict.fromkeys(network_flops.SUMS_OF_ROWS, _embedding_sum),
+    "ScatterUpdate": _scatter(2), "ScatterElementsUpdate": _scatter(2), "ScatterNDUpdate": _scatter(2),
+    "SliceScatter": _scatter(1),
 }  # fmt: skip

@@ -1,14 +1,12 @@
-"""Reads an OpenVINO model (IR versions 10 and 11) as the graph of a forward pass: one op for each layer, input and
-weight.
+"""Reads an OpenVINO model (IR versions 10 and 11) as the graph of a forward pass.
 
-Only the `.xml` is read, without the package openvino; the weights (the `.bin` beside it) are never opened. `flops`
-states the costs, `frontends.network.graph` the ops.
+Each layer, input and weight becomes an op. Only the `.xml` is read, without the package openvino; the weights (the
+`.bin` beside it) are never opened. `flops` has the costs, `frontends.network.graph` makes the ops.
 
-As OpenVINO's runtime does when it compiles a model of full shapes, everything that constants and shapes alone decide is
-computed beforehand: its result is a weight (or a small constant) of the network, and the layers on the way are no
-nodes. So a weight that is stored as float16 and converted has the size to which it is converted; one that is stored in
-8 bits or fewer keeps that size, since the runtime scales it within the layer that uses it (the few scales and zero
-points are left out).
+Like OpenVINO's runtime, the reader folds layers that depend on constants and shapes alone: their result is a weight (or
+a small constant) of the network, and the layers themselves are no nodes. So a weight that is stored as float16 and
+converted has the size of the converted type. A weight that is stored in 8 bits or fewer keeps its size, since the
+runtime scales it within the layer that uses it; the few scales and zero points are left out.
 """
 
 from __future__ import annotations
@@ -27,10 +25,10 @@ from gnnplace.frontends.openvino.xml import Layer, LayerDocument, Port, read_doc
 OPENVINO = Format("layer", frozenset(), is_view, canonical_kind, flops.flops)
 PRECISIONS = {
     "FP64": "float64", "FP32": "float32", "FP16": "float16", "BF16": "bfloat16", "F8E4M3": "float8_e4m3fn",
-    "F8E5M2": "float8_e5m2",
-    "F8E8M0": "float8_e8m0", "F4E2M1": "float4_e2m1", "NF4": "nf4", "BOOL": "bool", "STRING": "string",
-    **{f"I{bits}": f"int{bits}" for bits in (64, 32, 16, 8, 4)}, **{f"U{bits}": f"uint{bits}" for bits in (64, 32, 16,
-    8, 6, 4, 3, 2, 1)},
+    "F8E5M2": "float8_e5m2", "F8E8M0": "float8_e8m0", "F4E2M1": "float4_e2m1", "NF4": "nf4", "BOOL": "bool",
+    "STRING": "string",
+    **{f"I{bits}": f"int{bits}" for bits in (64, 32, 16, 8, 4)},
+    **{f"U{bits}": f"uint{bits}" for bits in (64, 32, 16, 8, 6, 4, 3, 2, 1)},
 }  # fmt: skip
 NEVER_FOLDED = ("random", "other")
 COMPRESSED_BITS = 8
@@ -40,8 +38,8 @@ def read_openvino(file: str | os.PathLike[str], name: str | None = None) -> File
     """The graph of the `.xml` of an OpenVINO model, named `name` or after the file.
 
     All dimensions must be fixed (`model.reshape(...)` before the model is saved). Raises ValueError (one line) for a
-    dimension without a size, subgraphs (TensorIterator, Loop, If), dangling edges, cycles, absurd sizes, and anything
-    that is no IR.
+    dimension without a size, subgraphs (TensorIterator, Loop, If), dangling edges, cycles, absurd sizes, and any file
+    that is not an IR.
     """
     path = os.fspath(file)
     document = read_document(path)
@@ -53,17 +51,14 @@ def read_openvino(file: str | os.PathLike[str], name: str | None = None) -> File
 
 
 def network_of(document: LayerDocument) -> Network:
-    """The network of a parsed file.
-
-    Raises ValueError for what is wired wrongly, dimensions without a size, and absurd sizes.
-    """
+    """The network of a parsed file. Raises ValueError for invalid edges, dimensions without a size and absurd sizes."""
     builder = _Builder(document)
     builder.add_all()
     return builder.network()
 
 
 class _Builder:
-    """Goes through the layers in topological order; a value is a layer's output, named once it is read."""
+    """Converts the layers in topological order. A value is an output of a layer that has a reader."""
 
     def __init__(self, document: LayerDocument) -> None:
         self._layers = document.layers
@@ -86,7 +81,7 @@ class _Builder:
             outputs = self._add_values(index)
             if layer.kind == "Parameter":
                 self._inputs += outputs
-            elif layer.kind == "Const" or self._folds(layer, inputs):
+            elif layer.kind == "Const" or self._is_folded(layer, inputs):
                 self._folded.update(outputs)
                 self._keep_compressed(layer, inputs, outputs)
             else:
@@ -101,7 +96,7 @@ class _Builder:
         return Network(tuple(self._inputs), weights, _scoped(self._nodes), tuple(self._outputs), self._tensors)
 
     def _add_values(self, index: int) -> tuple[str, ...]:
-        """The outputs of a layer; "" for one that nobody reads, unless it is the first and none is read."""
+        """The values of a layer's outputs; "" for an output without a reader, but the first one if none has any."""
         layer = self._layers[index]
         name = self._values[index, 0] = self._names.unique(layer.name or layer.kind)
         values = [""] * len(layer.outputs)
@@ -114,15 +109,15 @@ class _Builder:
                 self._tensors[values[number]] = _tensor(layer, number, port)
         return tuple(values)
 
-    def _folds(self, layer: Layer, inputs: Sequence[str]) -> bool:
-        """Whether what a layer yields is known before the step."""
+    def _is_folded(self, layer: Layer, inputs: Sequence[str]) -> bool:
+        """Whether the output of a layer is known before the step."""
         canonical = CANONICAL.get(layer.kind, "other")
         return canonical == "shape" or (
             bool(inputs) and canonical not in NEVER_FOLDED and self._folded.issuperset(inputs)
         )
 
     def _keep_compressed(self, layer: Layer, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-        """What is made of weights that are stored in few bits has their type."""
+        """Gives values computed from weights that are stored in few bits the type of these weights."""
         stored = [tensor for tensor in map(self._tensors.__getitem__, inputs) if _compressed(tensor)]
         if layer.kind == "ShapeOf" or not stored:
             return
@@ -132,7 +127,7 @@ class _Builder:
 
     def _check_view(self, layer: Layer, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         if layer.kind in VIEWS and len(outputs) > 1:
-            raise ValueError(f"{layer}: has {len(outputs)} outputs; what it makes is its input in another shape, once")
+            raise ValueError(f"{layer}: has {len(outputs)} outputs; a view has one, its input in another shape")
         if layer.kind in VIEWS and inputs and outputs:
             before, after = self._tensors[inputs[0]], self._tensors[outputs[0]]
             if before.bytes != after.bytes:
@@ -140,7 +135,7 @@ class _Builder:
 
 
 def _tensor(layer: Layer, number: int, port: Port) -> Tensor:
-    """The type of an output, where it is full and sane."""
+    """The type of an output. Raises ValueError for a dimension without a size, an unknown type or an absurd size."""
     if any(size < 0 for size in port.dims):
         raise ValueError(_unsized(layer, number, port))
     if layer.kind == "Parameter" and "..." in layer.data.get("shape", ""):
@@ -156,6 +151,7 @@ def _tensor(layer: Layer, number: int, port: Port) -> Tensor:
 
 
 def _unsized(layer: Layer, number: int, port: Port) -> str:
+    """The message about an output with a dimension without a size."""
     if layer.kind == "Parameter":
         which = next(index for index, size in enumerate(port.dims) if size < 0)
         return f"{layer}: dimension {which} has no fixed size; {_advice(layer)}"
@@ -177,22 +173,24 @@ def _compressed(tensor: Tensor) -> bool:
 
 
 def _scope(name: str) -> str | None:
-    """The module or name scope in a layer's name: `__module.encoder.layer.0/aten::add/Add` is in `encoder.layer.0`,
-    `a/b/Conv` in `a/b`.
+    """The module or name scope in a layer's name.
+
+    `__module.encoder.layer.0/aten::add/Add` is in `encoder.layer.0`, `a/b/Conv` in `a/b`.
     """
     parts = [part for part in name.split("/")[:-1] if part and "::" not in part]
     return "/".join(parts).removeprefix("__module").lstrip(".") or None
 
 
 def _scoped(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The nodes; one whose name tells no scope (fused layers have made-up
-    names) has that of the first node that reads it and has one.
+    """The nodes, each with a scope if possible.
+
+    A node without a scope in its name (fused layers have generated names) gets that of the first reader with one.
     """
     scopes: dict[str, str] = {}
-    found = []
+    scoped = []
     for node in reversed(nodes):
         layer = node.layer or next((scopes[value] for value in node.outputs if value in scopes), None)
         if layer is not None:
             scopes.update(dict.fromkeys(node.inputs, layer))
-        found.append(replace(node, layer=layer))
-    return tuple(reversed(found))
+        scoped.append(replace(node, layer=layer))
+    return tuple(reversed(scoped))

@@ -1,8 +1,7 @@
-"""The XML of an OpenVINO IR (versions 10 and 11), parsed by the standard library's expat under limits: layers, ports
-and edges.
+"""The XML of an OpenVINO IR (versions 10 and 11): layers, ports and edges, parsed by the standard library's expat.
 
-Promises: whatever the file holds, a ValueError of one line or a `LayerDocument`; counts and nesting are checked while
-it is read. A document type, and with it every entity, is refused; nothing else is opened, the file of weights neither.
+Whatever the file holds, the result is a `LayerDocument` or a one-line ValueError. Counts and nesting are checked while
+the file is read. A document type, and with it every entity, is refused. No other file is opened, not even the weights.
 """
 
 from __future__ import annotations
@@ -20,12 +19,10 @@ MAX_FILE_BYTES = 2**29
 MAX_DEPTH = 32
 MAX_LAYERS, MAX_PORTS, MAX_EDGES = 1_000_000, 5_000_000, 5_000_000
 MAX_ELEMENTS = 20_000_000
-MOST_TEXT = 2000  # of an attribute that says what a layer computes
+MOST_TEXT = 2000  # longer attributes of a layer are left out
 MOST_DIGITS = 40  # of a dimension, spaces included
-PIECE_BYTES, MAX_TOKEN_BYTES = (
-    2**16,
-    2**20,
-)  # what expat is given at once, and the largest tag or comment; more makes it read again and again
+PIECE_BYTES = 2**16  # parsed at once
+MAX_TOKEN_BYTES = 2**20  # the largest tag or comment; expat scans an unfinished one again with every piece
 VERSIONS = ("10", "11")
 SUBGRAPHS = frozenset(("TensorIterator", "Loop", "If"))
 _NUMBER = re.compile(r"\s*-?\d{1,20}\s*", re.ASCII)
@@ -35,7 +32,7 @@ _OPSET = re.compile(r"opset\d+")
 
 @dataclass(slots=True)
 class Port:
-    """An output of a layer; a dimension without a fixed size is -1."""
+    """An output of a layer; -1 is a dimension without a fixed size."""
 
     id: int
     precision: str
@@ -44,8 +41,9 @@ class Port:
 
 @dataclass(slots=True)
 class Layer:
-    """One layer: its kind has the version before it unless that is a set of
-    OpenVINO's own; inputs are the ids of ports, in order.
+    """One layer; `inputs` are the ids of its input ports, in order.
+
+    A kind from outside OpenVINO's own operation sets has its version as a prefix.
     """
 
     id: int
@@ -68,10 +66,7 @@ class LayerDocument:
 
 
 def read_document(path: str) -> LayerDocument:
-    """The document in the file at `path`.
-
-    Raises ValueError for whatever is no IR, OSError where the file can't be read.
-    """
+    """The document in the file at `path`. Raises ValueError if it is not an IR, OSError if it can't be read."""
     reader = _Reader()
     with regular_file.opened(path, MAX_FILE_BYTES, f"the .xml of an OpenVINO model has 1 to {MAX_FILE_BYTES}") as file:
         try:
@@ -86,7 +81,7 @@ def read_document(path: str) -> LayerDocument:
 
 
 class _Reader:
-    """What expat calls: `_paths` are those of the open elements."""
+    """The handlers that expat calls. `_paths` are the paths of the open elements."""
 
     def __init__(self) -> None:
         self.document = LayerDocument()
@@ -108,12 +103,12 @@ class _Reader:
         }
 
     def parse(self, file: BinaryIO) -> None:
-        """Reads the file to its end, in a time that is proportional to its length."""
-        given = 0
+        """Reads the file to its end, in time proportional to its length."""
+        num_read = 0
         while piece := file.read(PIECE_BYTES):
             self.parser.Parse(piece, False)
-            given += len(piece)
-            if given - max(0, self.parser.CurrentByteIndex) > MAX_TOKEN_BYTES:
+            num_read += len(piece)
+            if num_read - max(0, self.parser.CurrentByteIndex) > MAX_TOKEN_BYTES:
                 raise ValueError(f"a tag, comment or instruction of more than {MAX_TOKEN_BYTES} bytes")
         self.parser.Parse(b"", True)
 
@@ -142,13 +137,12 @@ class _Reader:
         for what, word in (("type", kind), ("version", version)):
             if not _WORD.fullmatch(word):
                 raise ValueError(f"<layer>: {what} {shown(word)} is no word")
-        named = kind if _OPSET.fullmatch(version) else f"{version}.{kind}"
-        layer = Layer(_id(attributes, "layer", "id"), attributes.get("name", ""), named)
+        full_kind = kind if _OPSET.fullmatch(version) else f"{version}.{kind}"
+        layer = Layer(_id(attributes, "layer", "id"), attributes.get("name", ""), full_kind)
         if kind in SUBGRAPHS:
             raise ValueError(
                 f"{layer}: runs a subgraph, as often as values say; convert the model with its loop unrolled over a "
-                "fixed number of steps, "
-                "or with the branch that is taken in place of the condition"
+                "fixed number of steps, or with the branch that is taken in place of the condition"
             )
         self.document.layers.append(layer)
 

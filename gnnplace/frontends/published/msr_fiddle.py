@@ -3,10 +3,10 @@
 Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators", NeurIPS 2020.
 
 A node becomes an op with its measured times: `cpuLatency` on devices of kind cpu, `fpgaLatency` (of the accelerator) on
-those of kind gpu, if the node is supported there. Both are milliseconds; a node without times launches no kernel.
+devices of kind gpu, if the node is supported there. Both are milliseconds; a node without times launches no kernel.
 `size` stays on the node's device for the whole step, so it is persistent memory. An edge carries `size` bytes; edges of
 one size from one node are one output, which is sent once to each device. Nodes of a colour class share a device;
-`layerId` is the block; `isBackwardNode` the phase.
+`layerId` is the block; `isBackwardNode` is the phase.
 
 Ignored, since a cluster describes it: the number and memory of devices, and `cost`, the transfer time of an edge.
 """
@@ -68,7 +68,7 @@ class Partitioning(Document):
 def read_msr_fiddle(source: Source, *, name: str) -> ComputationGraph:
     """The graph in a file (a path) or its bytes, named `name`.
 
-    Raises ValueError (one line) for wrong content, OSError for an unreadable file.
+    Raises ValueError (one line) for invalid content, OSError for an unreadable file.
     """
     return strict_json.read(source, Partitioning, lambda document: _graph(document, name), MAX_DOCUMENT_BYTES)
 
@@ -90,7 +90,7 @@ def _graph(document: Partitioning, name: str) -> ComputationGraph:
 
 
 def _op_of(nodes: list[FiddleNode]) -> dict[int, int]:
-    """The op of each node's id."""
+    """The op of each node, by the node's id. Raises ValueError for a repeated id or name."""
     op_of: dict[int, int] = {}
     names: set[str] = set()
     for index, node in enumerate(nodes):

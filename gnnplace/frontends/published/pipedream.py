@@ -1,18 +1,20 @@
-"""Profiles of PipeDream (Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019),
-text, a line a node:
+"""Reads profiles of PipeDream.
+
+Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019. A profile is text with one
+line for each node:
 
     node1 -- Conv2d(3, 64) -- forward_compute_time=1.000, backward_compute_time=2.000, activation_size=4096.0,
     parameter_size=7168.000
 
-and, after a tab, a line an edge: `node1 -- node2`. Times are milliseconds on the accelerator that was profiled, so each
-op has a time for devices of kind gpu alone, and stands there; sizes are bytes. `activation_size` may be a list,
-`[1.0; 2.0]`, which counts as its sum; a node without any time launches no kernel. A `-- stage_id=3` at the end of a
-node's line, a placement that was found for it, is left out.
+and one line, after a tab, for each edge: `node1 -- node2`. Times are milliseconds on the profiled accelerator, so each
+op has a time on devices of kind gpu only and has to be placed there. Sizes are bytes. `activation_size` may be a list,
+`[1.0; 2.0]`, which counts as its sum. A node without any time launches no kernel. A `-- stage_id=3` at the end of a
+node's line, a placement of that node, is ignored.
 
-As inference, a node is one op, which holds its parameters. As training, a second op is its backward pass: it takes the
-node's activations and those of the nodes before it, and, where there are nodes behind it, their gradients; it gives
-each node before it a gradient of the size of that one's activations; and it stands where the parameters are. The
-profile knows no optimiser, so there is no update.
+For inference, a node is one op, which holds its parameters. For training, a second op is its backward pass, colocated
+with the parameters. It reads the node's activations, those of its predecessors and the gradients from its successors.
+It gives each predecessor a gradient of the size of that node's activations. The profile has no optimiser, so there is
+no update.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class _Node:
 def read_pipedream(source: Source, *, name: str, mode: Literal["training", "inference"]) -> ComputationGraph:
     """The graph of a profile, a file (a path) or its bytes, named `name`, for one training step or one inference.
 
-    Raises ValueError (one line) for wrong content, OSError for an unreadable file.
+    Raises ValueError (one line) for invalid content, OSError for an unreadable file.
     """
     if isinstance(source, bytes):
         return _graph(source, name, mode)
@@ -71,16 +73,19 @@ def _graph(data: bytes, name: str, mode: Literal["training", "inference"]) -> Co
     ops = [_forward(node) for node in nodes]
     if mode == "inference":
         return ComputationGraph.from_ops(name, ops, [(source, 0, target) for source, target in edges])
-    before: list[list[int]] = [[] for _ in nodes]
+    predecessors: list[list[int]] = [[] for _ in nodes]
     for source, target in edges:
-        before[target].append(source)
-    ops += [_backward(node, [nodes[source] for source in sources]) for node, sources in zip(nodes, before, strict=True)]
-    joined = [(source, 0, target) for source, target in edges]
-    for node, sources in enumerate(before):
+        predecessors[target].append(source)
+    ops += [
+        _backward(node, [nodes[source] for source in sources])
+        for node, sources in zip(nodes, predecessors, strict=True)
+    ]
+    op_edges = [(source, 0, target) for source, target in edges]
+    for node, sources in enumerate(predecessors):
         backward = len(nodes) + node
-        joined += [(source, 0, backward) for source in (node, *sources)]
-        joined += [(backward, output, len(nodes) + source) for output, source in enumerate(sources)]
-    return ComputationGraph.from_ops(name, ops, joined)
+        op_edges += [(source, 0, backward) for source in (node, *sources)]
+        op_edges += [(backward, output, len(nodes) + source) for output, source in enumerate(sources)]
+    return ComputationGraph.from_ops(name, ops, op_edges)
 
 
 def _forward(node: _Node) -> Op:
@@ -119,42 +124,42 @@ def _parsed(data: bytes) -> tuple[list[_Node], list[tuple[int, int]]]:
             nodes[node.name] = node
         if len(nodes) > MAX_OPS // 2 or len(edges) > MAX_EDGES // 4:
             raise ValueError(f"line {number}: more than {MAX_OPS // 2} nodes or {MAX_EDGES // 4} edges")
-    place = {name: index for index, name in enumerate(nodes)}
+    op_of = {name: index for index, name in enumerate(nodes)}
     for ends, number in edges.items():
         for end in ends:
-            if end not in place:
+            if end not in op_of:
                 raise ValueError(f"line {number}: {shown(end)} is no node of the profile")
-    return list(nodes.values()), [(place[source], place[target]) for source, target in edges]
+    return list(nodes.values()), [(op_of[source], op_of[target]) for source, target in edges]
 
 
 def _edge(text: str, number: int) -> tuple[str, str]:
-    found = _EDGE.fullmatch(text)
-    if found is None:
+    match = _EDGE.fullmatch(text)
+    if match is None:
         raise ValueError(f"line {number}: {shown(text)}: expected an edge, a tab and `node1 -- node2`")
-    return found["source"], found["target"]
+    return match["source"], match["target"]
 
 
 def _node(text: str, number: int) -> _Node:
-    found = _NODE.fullmatch(text) if len(text) <= MAX_LINE else None
-    if found is None:
-        due = (
+    match = _NODE.fullmatch(text) if len(text) <= MAX_LINE else None
+    if match is None:
+        expected = (
             "`name -- layer -- forward_compute_time=1.0, backward_compute_time=2.0, activation_size=4.0, "
             "parameter_size=8.0`"
         )
-        raise ValueError(f"line {number}: {shown(text)}: expected a node, {due}")
-    parts = found["activation"].strip("[]").split("; ")
+        raise ValueError(f"line {number}: {shown(text)}: expected a node, {expected}")
+    sizes = match["activation"].strip("[]").split("; ")
     return _Node(
-        found["name"],
-        found["what"].partition("(")[0].strip() or found["what"],
-        _amount("forward_compute_time", found["forward"], NS_PER_MS, MAX_TIME_NS, number),
-        _amount("backward_compute_time", found["backward"], NS_PER_MS, MAX_TIME_NS, number),
-        sum(_amount("activation_size", part, 1, MAX_BYTES // len(parts), number) for part in parts),
-        _amount("parameter_size", found["parameter"], 1, MAX_BYTES, number),
+        match["name"],
+        match["what"].partition("(")[0].strip() or match["what"],
+        _amount("forward_compute_time", match["forward"], NS_PER_MS, MAX_TIME_NS, number),
+        _amount("backward_compute_time", match["backward"], NS_PER_MS, MAX_TIME_NS, number),
+        sum(_amount("activation_size", size, 1, MAX_BYTES // len(sizes), number) for size in sizes),
+        _amount("parameter_size", match["parameter"], 1, MAX_BYTES, number),
     )
 
 
 def _amount(what: str, text: str, unit: int, most: int, number: int) -> int:
-    """A number of the profile in our unit, an integer."""
+    """A number in line `number` of the profile, times `unit`, as an integer."""
     try:
         value = float(text) * unit
     except ValueError:

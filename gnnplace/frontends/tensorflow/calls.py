@@ -1,12 +1,11 @@
-"""A GraphDef without calls: the ops of a function's body stand in the place of each call, as TensorFlow's own inlining
-has them.
+"""Inlines the function calls of a GraphDef, as TensorFlow itself does: the ops of the function's body replace the call.
 
-What the body takes it takes from where the call did, and waits for what the call waited for; who waits for the call
-waits for the body's results and side effects. The ops keep their names in the scope of the call (`model/cell/MatMul`
-for a call in `model`), or in one of the call's name where these are taken. Those of the gradient of a call
-(`gradients/cell/MatMul_grad/MatMul`) keep them in the scope where the ops of that call went
-(`gradients/model/cell/MatMul_grad/MatMul`), so that roles find their forward op. An IdentityN is passed by: optimisers
-gather the gradients of all variables in one, which would wait for all of them.
+The body reads the call's inputs and waits for the ops that the call waited for. Ops that waited for the call wait for
+the body's results and side effects. The body's ops keep their names, in the scope of the call (`model/cell/MatMul` for
+a call in `model`) or, if a name is in use there, in a scope with the call's name. The ops of a call's gradient
+(`gradients/cell/MatMul_grad/MatMul`) get the scope of that call's ops (`gradients/model/cell/MatMul_grad/MatMul`), so
+that `roles` finds their forward op. Readers of an IdentityN read its inputs instead: optimisers pass the gradients of
+all variables through one IdentityN, which would wait for all of them.
 """
 
 from __future__ import annotations
@@ -23,33 +22,31 @@ from tensorflow.python.framework import op_def_registry
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 GRADIENTS = "gradients/"
-PLUMBING = ("Identity", "NoOp")  # every body has them, under the same names
-MAX_NODES = 1_000_000  # functions inlined
+PLUMBING = ("Identity", "NoOp")  # every body has them, with the same names
+MAX_NODES = 1_000_000  # after inlining of functions
 
 
 @dataclass(frozen=True)
 class Flat:
-    """The graph without calls, and where the outputs of what is gone come
-    from (`call:0` -> `cell/Relu:0`, an op `^call` likewise).
+    """The graph without calls.
+
+    `moved` maps the outputs of removed nodes to those that replace them (`call:0` -> `cell/Relu:0`; ops like `^call`).
     """
 
     graph: GraphDef
     moved: Mapping[str, str]
 
     def fetched(self, name: str) -> str:
-        """A fetched tensor (`call:0`) or op (`call`) by its name now."""
+        """The present name of a fetched tensor (`call:0`) or op (`call`)."""
         return self.resolve(name) if ":" in name else self.resolve(f"^{name}").removeprefix("^")
 
     def resolve(self, reference: str) -> str:
-        """An input of a node by its name now.
-
-        Raises ValueError where calls and IdentityNs pass it round in a circle.
-        """
-        found = _full(reference)
+        """The present name of a node's input. Raises ValueError for a cycle of calls and IdentityNs."""
+        current = _full(reference)
         for _ in range(len(self.moved) + 1):
-            if found not in self.moved:
-                return found
-            found = _full(self.moved[found])
+            if current not in self.moved:
+                return current
+            current = _full(self.moved[current])
         raise ValueError(f"graph: {reference!r} is made of itself: a cycle")
 
 
@@ -70,16 +67,16 @@ def inlined(graph: GraphDef) -> Flat:
 
 @dataclass
 class _Expansion:
-    """Calls that were replaced so far: `taken` are the names of nodes, `scope` the prefix of the body of each call."""
+    """The state of inlining."""
 
     library: Mapping[str, FunctionDef]
-    taken: set[str]
+    used_names: set[str]
     moved: dict[str, str] = field(default_factory=dict)
-    scope: dict[str, str] = field(default_factory=dict)
+    scope: dict[str, str] = field(default_factory=dict)  # call -> prefix of the ops of its body
     callee: dict[str, FunctionDef] = field(default_factory=dict)
 
     def nodes(self, root: NodeDef) -> Iterator[NodeDef]:
-        """The nodes that stand for one node, in order."""
+        """The nodes that replace one node, in order."""
         stack = [root]
         while stack:
             node = stack.pop()
@@ -91,22 +88,23 @@ class _Expansion:
                 stack += reversed(self._expand(node, self.library[name]))
 
     def _expand(self, call: NodeDef, function: FunctionDef) -> list[NodeDef]:
+        """The nodes that replace a call: those of the body, and a NoOp that ends with the call."""
         names = self._names(call, function)
-        given = function.signature.input_arg
-        if len(given) != len(_data(call)):
-            raise ValueError(f"op {call.name!r}: gives {len(_data(call))} arguments to a function of {len(given)}")
-        arguments = {argument.name: source for argument, source in zip(given, _data(call), strict=True)}
+        parameters, sources = function.signature.input_arg, _data(call)
+        if len(parameters) != len(sources):
+            raise ValueError(f"op {call.name!r}: gives {len(sources)} arguments to a function of {len(parameters)}")
+        arguments = {parameter.name: source for parameter, source in zip(parameters, sources, strict=True)}
         waits = [source for source in call.input if source.startswith("^")]
         body = _Body(function, names, arguments, self.library)
         nodes = [body.node(node, waits) for node in function.node_def]
         for index, output in enumerate(function.signature.output_arg):
             self.moved[f"{call.name}:{index}"] = body.source(function.ret[output.name])
-        done = NodeDef(name=self._free(f"{call.name}/done"), op="NoOp", input=self._ends(call, body, waits))
+        done = NodeDef(name=self._unused(f"{call.name}/done"), op="NoOp", input=self._ends(call, body, waits))
         self.moved[f"^{call.name}"] = f"^{done.name}"
         return [*nodes, done]
 
     def _ends(self, call: NodeDef, body: _Body, waits: Sequence[str]) -> list[str]:
-        """What whoever waits for the call waits for now."""
+        """The ops that end with the call: those of its results and side effects, and what the call waited for."""
         results = (self.moved[f"{call.name}:{index}"] for index in range(len(body.function.signature.output_arg)))
         effects = (f"^{body.names[name]}" for name in body.function.control_ret.values())
         return list(dict.fromkeys([*effects, *(f"^{_node_of(result)}" for result in results), *waits]))
@@ -115,36 +113,34 @@ class _Expansion:
         """The new name of each op of a body."""
         self.callee[call.name] = function
         gradient_of = self._gradient_of(call, function)
-        own = call.name.rpartition("/")[0]
-        places = [f"{own}/" if own else "", f"{call.name}/"] if gradient_of is None else [self.scope[gradient_of]]
-        for scope in places:
+        if gradient_of is None:
+            parent = call.name.rpartition("/")[0]
+            scopes = [f"{parent}/" if parent else "", f"{call.name}/"]
+        else:
+            scopes = [self.scope[gradient_of]]
+        for scope in scopes:
             names = {node.name: _in_scope(node.name, scope, gradient_of is not None) for node in function.node_def}
-            if self.taken.isdisjoint(names[node.name] for node in function.node_def if node.op not in PLUMBING):
+            if self.used_names.isdisjoint(names[node.name] for node in function.node_def if node.op not in PLUMBING):
                 break
         self.scope[call.name] = scope
-        return {name: self._free(new) for name, new in names.items()}
+        return {name: self._unused(new) for name, new in names.items()}
 
     def _gradient_of(self, call: NodeDef, function: FunctionDef) -> str | None:
-        """The call whose gradient this one computes: it takes what that one kept for it."""
-        forward = (
-            function.attr["forward_function_name"].s.decode() if "forward_function_name" in function.attr else None
-        )
+        """The call whose gradient this one computes: it reads values that the forward call has saved for it."""
+        if "forward_function_name" not in function.attr:
+            return None
+        forward = function.attr["forward_function_name"].s.decode()
         sources = dict.fromkeys(_node_of(source) for source in _data(call))
-        kept = (name for name in sources if name in self.callee and self.callee[name].signature.name == forward)
-        return next(kept, None) if forward else None
+        calls = (name for name in sources if name in self.callee and self.callee[name].signature.name == forward)
+        return next(calls, None) if forward else None
 
-    def _free(self, name: str) -> str:
-        free, number = name, 0
-        while free in self.taken:
-            number += 1
-            free = f"{name}_{number}"
-        self.taken.add(free)
-        return free
+    def _unused(self, name: str) -> str:
+        return unused(name, self.used_names)
 
 
 @dataclass(frozen=True)
 class _Body:
-    """The body of a function for one call: the new `names` of its ops and what its `arguments` are."""
+    """The body of a function for one call: the new `names` of its ops, and the sources of its `arguments`."""
 
     function: FunctionDef
     names: Mapping[str, str]
@@ -156,21 +152,21 @@ class _Body:
         self.ops.update({node.name: node for node in self.function.node_def})
 
     def node(self, node: NodeDef, waits: Sequence[str]) -> NodeDef:
-        """A copy for this call; what takes nothing but arguments waits for what the call waited for."""
+        """A copy of an op for this call. An op that reads nothing but arguments waits for what the call waited for."""
         copy = NodeDef()
         copy.CopyFrom(node)
         copy.name = self.names[node.name]
         sources = [self.source(source) for source in node.input]
         begins = all(source.startswith("^") or source in self.arguments for source in node.input)
         copy.input[:] = [*sources, *(wait for wait in waits if wait not in sources)] if begins else sources
-        places = copy.attr["_class"].list.s if "_class" in copy.attr else []
-        for index, place in enumerate(places):
-            name = place.decode().removeprefix("loc:@")
-            places[index] = f"loc:@{self.names.get(name, name)}".encode()
+        colocated = copy.attr["_class"].list.s if "_class" in copy.attr else []
+        for index, location in enumerate(colocated):
+            name = location.decode().removeprefix("loc:@")
+            colocated[index] = f"loc:@{self.names.get(name, name)}".encode()
         return copy
 
     def source(self, reference: str) -> str:
-        """An input of an op of the body (`op:output:0`, an argument, `^op`) as nodes of a graph have it."""
+        """The name in the graph of an input of the body's op: an argument, `op:output:0` or `^op`."""
         if reference.startswith("^"):
             return f"^{self._renamed(reference[1:])}"
         name, *output = reference.split(":")
@@ -190,7 +186,7 @@ class _Body:
 
 
 def called(node: NodeDef, library: Mapping[str, FunctionDef]) -> str | None:
-    """The function that a node calls, None where it is no call."""
+    """The name of the function that a node calls; None if it is no call."""
     name = node.attr["f"].func.name if node.op in CALLS else node.op if node.op in library else None
     if name is not None and name not in library:
         raise ValueError(f"op {node.name!r}: calls {name!r}, which the library of the graph doesn't have")
@@ -198,10 +194,20 @@ def called(node: NodeDef, library: Mapping[str, FunctionDef]) -> str | None:
 
 
 def num_tensors(node: NodeDef, argument: Any) -> int:
-    """How many tensors one argument or output in the definition of a node's op stands for."""
+    """The number of tensors that one argument or output in the definition of a node's op stands for."""
     if argument.number_attr:
         return node.attr[argument.number_attr].i
     return len(node.attr[argument.type_list_attr].list.type) if argument.type_list_attr else 1
+
+
+def unused(name: str, used_names: set[str]) -> str:
+    """The name, with a number behind it if it is in `used_names`; adds the result to these."""
+    candidate, number = name, 0
+    while candidate in used_names:
+        number += 1
+        candidate = f"{name}_{number}"
+    used_names.add(candidate)
+    return candidate
 
 
 def _in_scope(name: str, scope: str, of_gradient: bool) -> str:
@@ -211,7 +217,7 @@ def _in_scope(name: str, scope: str, of_gradient: bool) -> str:
 
 
 def _full(reference: str) -> str:
-    """The first output of an op has two names."""
+    """The name of an input with its output: `op` is `op:0`."""
     return reference if reference.startswith("^") or ":" in reference else f"{reference}:0"
 
 
@@ -224,7 +230,7 @@ def _node_of(reference: str) -> str:
 
 
 def _first_output(node: NodeDef, output: str, library: Mapping[str, FunctionDef]) -> int:
-    """The index of the first tensor of an output that a function's body names."""
+    """The index, among the tensors of a node, of the first one of the output called `output`."""
     if node.op in library:
         return [argument.name for argument in library[node.op].signature.output_arg].index(output)
     definition = op_def_registry.get(node.op)
@@ -239,6 +245,8 @@ def _first_output(node: NodeDef, output: str, library: Mapping[str, FunctionDef]
 
 
 def _check_size(graph: GraphDef, library: Mapping[str, FunctionDef]) -> None:
+    """Raises ValueError for functions that call themselves, and for more than `MAX_NODES` nodes after inlining."""
+
     def size(nodes: Sequence[NodeDef]) -> int:
         return sum(1 if (name := called(node, library)) is None else 1 + sizes[name] for node in nodes)
 
@@ -252,5 +260,5 @@ def _check_size(graph: GraphDef, library: Mapping[str, FunctionDef]) -> None:
             sizes[name] = min(size(library[name].node_def), MAX_NODES + 1)
     except CycleError as error:
         raise ValueError(f"function {error.args[1][0]!r}: calls itself, directly or through others") from None
-    if (nodes := size(graph.node)) > MAX_NODES:
-        raise ValueError(f"graph: {nodes} nodes, functions inlined, are more than {MAX_NODES}")
+    if (num_nodes := size(graph.node)) > MAX_NODES:
+        raise ValueError(f"graph: {num_nodes} nodes, functions inlined, are more than {MAX_NODES}")

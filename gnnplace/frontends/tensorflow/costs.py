@@ -1,6 +1,6 @@
-"""What an op of TensorFlow computes and moves: flops, bytes accessed, the sizes of its tensors and of its variable.
+"""The costs of a TensorFlow op: flops, bytes accessed, the sizes of its tensors and of its variable.
 
-The rules, per canonical kind (an fma counts two; any scalar function counts one, as in TensorFlow's own profiler):
+The rules, by canonical kind (one multiply-add is 2 flops, any scalar function 1, as in TensorFlow's own profiler):
 
 | kind | flops |
 |---|---|
@@ -12,13 +12,13 @@ The rules, per canonical kind (an fma counts two; any scalar function counts one
 | softmax; loss | 5 an element; 8 a logit (the loss computes its own gradient) |
 | elementwise, activation, gradients of it, random, cast | 1 an output element (AddN: inputs - 1) |
 | reduce; scatter | 1 an element of the (largest) input |
-| update | by kernel, see `UPDATES`, an element of the variable (of the rows, where sparse) |
+| update | by kernel (see `UPDATES`) an element of the variable, or of the updated rows if sparse |
 | moves and views, fills, variables, control | 0 |
 | other | 0: its time is that of its bytes |
 
-Bytes are those of the inputs and outputs but for the kinds that touch less (gathers and slices read what they yield) or
-more (updates read and write variables, whose handles have no bytes). Convolutions are taken as implicit products: no
-workspace.
+Bytes are those of the inputs and outputs, except for kinds that touch less (gathers and slices read as much as they
+yield) or more (updates read and write variables, whose handles have no bytes). Convolutions count as implicit matrix
+products, without workspace.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ import tensorflow as tf
 from gnnplace.frontends.network import flops as network_flops
 from gnnplace.frontends.tensorflow.kinds import canonical_kind
 
-# Update kernels: flops an element, and how often an element of the variable's size is read or written (its gradient
-# included).
+# Update kernels: flops an element, and the number of reads and writes an element (of variable, slots and gradient).
 UPDATES = {
     "AssignVariableOp": (0, 2), "AssignAddVariableOp": (1, 3), "AssignSubVariableOp": (1, 3),
     "ResourceScatterUpdate": (0, 2), "ResourceScatterAdd": (1, 3), "ResourceScatterSub": (1, 3),
@@ -42,34 +41,34 @@ UPDATES = {
     "ResourceSparseApplyAdagrad": (5, 5), "ResourceSparseApplyAdagradV2": (6, 5), "ResourceSparseApplyRMSProp": (10, 7),
 }  # fmt: skip
 
-# How many neighbours an interpolated element has along each axis.
+# The number of neighbours of an interpolated element along each axis.
 KERNELS = {
     "ResizeArea": 1, "ResizeBilinear": 2, "ResizeBicubic": 4,
     "box": 1, "triangle": 2, "gaussian": 3, "keyscubic": 4, "mitchellcubic": 4, "lanczos1": 2, "lanczos3": 6,
     "lanczos5": 10,
 }  # fmt: skip
 
-READ_WHAT_THEY_YIELD = frozenset(
+PARTIAL_READERS = frozenset(  # they read as much as they yield
     ("Gather", "GatherV2", "GatherNd", "ResourceGather", "ResourceGatherNd", "Slice", "StridedSlice")
 )
 ONE_AN_OUTPUT_ELEMENT = frozenset(("elementwise", "activation", "activation_grad", "random", "cast"))
 PER_INPUT_ELEMENT = {"reduce": 1, "normalization": 8, "normalization_grad": 12, "softmax": 5, "loss": 8}
-STRING_BYTES = 24  # the header of a tstring; what it points to is not known before the step
+STRING_BYTES = 24  # the header of a tstring; its text is not known before the step
 
 
 def shape_of(tensor: tf.Tensor) -> tuple[int, ...]:
-    """The static shape of a tensor; where TensorFlow has none, the largest that the op can yield.
+    """The static shape of a tensor; if TensorFlow has none, the largest shape that the op can yield.
 
-    Raises ValueError where no rule says how large that is.
+    Raises ValueError if no rule bounds the shape.
     """
     if tensor.shape.is_fully_defined():
         return tuple(tensor.shape.as_list())
     kind = tensor.op.type
-    if kind == "Unique" and tensor.value_index == 0:  # at most every element once
+    if kind == "Unique" and tensor.value_index == 0:  # all elements are distinct at most
         return shape_of(tensor.op.inputs[0])
-    if kind == "BroadcastGradientArgs":  # at most every dimension once
+    if kind == "BroadcastGradientArgs":  # all dimensions at most
         return max(shape_of(shape) for shape in tensor.op.inputs)
-    # reserved for the gradient; empty in the unfused kernel
+    # outputs reserved for the gradient, which the unfused kernel leaves empty
     if kind.startswith("FusedBatchNorm") and tensor.value_index > 2:
         return (0,)
     raise ValueError(
@@ -89,9 +88,9 @@ def bytes_of(tensor: tf.Tensor) -> int:
 
 
 def persistent_bytes(op: tf.Operation) -> int:
-    """The bytes of the variable or optimiser slot that a handle op owns, else 0.
+    """The bytes of the variable or optimiser slot of a handle op; 0 for other ops.
 
-    Raises ValueError where its shape is not known.
+    Raises ValueError if the shape is not static.
     """
     if op.type != "VarHandleOp":
         return 0
@@ -102,7 +101,7 @@ def persistent_bytes(op: tf.Operation) -> int:
 
 
 def flops(op: tf.Operation) -> int:
-    """The arithmetic of one op, by the rules at the top of this file."""
+    """The flops of one op, by the rules above."""
     kind = canonical_kind(op.type)
     if op.type == "Einsum":
         return _einsum(op)
@@ -129,8 +128,8 @@ def flops(op: tf.Operation) -> int:
 
 
 def bytes_accessed(op: tf.Operation) -> int | None:
-    """The memory traffic of one op where it is not that of its inputs and outputs, else None."""
-    if op.type in READ_WHAT_THEY_YIELD:
+    """The memory traffic of one op; None if it is the sum of its inputs and outputs."""
+    if op.type in PARTIAL_READERS:
         indices = sum(bytes_of(tensor) for tensor in op.inputs[1:])
         return 2 * bytes_of(op.outputs[0]) + indices
     if op.type in UPDATES:
@@ -145,9 +144,7 @@ def _elements(tensor: tf.Tensor) -> int:
 
 
 def _convolution(op: tf.Operation, kind: str) -> int:
-    """2 x elements of the convolution's output x its filter's elements for
-    each output channel; the same in all three directions.
-    """
+    """2 x elements of the convolution's output x elements of its filter an output channel, also for both gradients."""
     output = op.outputs[0] if kind == "conv" else op.inputs[2]
     filters = shape_of(op.outputs[0] if kind == "conv_grad_weight" else op.inputs[1])
     per_output = math.prod(filters[:-2]) if op.type.startswith("Depthwise") else math.prod(filters[:-1])
@@ -155,8 +152,9 @@ def _convolution(op: tf.Operation, kind: str) -> int:
 
 
 def _einsum(op: tf.Operation) -> int:
-    """2 x the size of each label once; nothing where it only moves one
-    tensor, an addition an element where it sums that.
+    """2 x the product of the sizes of all labels.
+
+    With a single operand it is 0 for a transposition and 1 an element of the operand for a sum.
     """
     equation = op.get_attr("equation").decode()
     operands, _, result = equation.partition("->")
@@ -169,7 +167,7 @@ def _einsum(op: tf.Operation) -> int:
 
 
 def _label_sizes(labels: str, shape: tuple[int, ...]) -> dict[str, int]:
-    """The size of each label; those of an ellipsis count from its end, as they broadcast."""
+    """The size of each label; the unnamed labels of an ellipsis are numbered from its end, as they broadcast."""
     before, ellipsis, after = labels.partition("...")
     num_more = len(shape) - len(before) - len(after)
     more = [f"...{num_more - index}" for index in range(num_more)] if ellipsis else []
@@ -177,9 +175,7 @@ def _label_sizes(labels: str, shape: tuple[int, ...]) -> dict[str, int]:
 
 
 def _interpolation(op: tf.Operation) -> int:
-    """The gradient of one does the arithmetic of that; a kernel that is
-    widened where the image shrinks reaches further.
-    """
+    """The flops of an interpolation; its gradient has the same."""
     image, resized = (op.inputs[1], op.inputs[0]) if op.type.endswith("Grad") else (op.inputs[0], op.outputs[0])
     kernel, widened = op.type.removesuffix("Grad"), op.type == "ResizeArea"
     if kernel == "ScaleAndTranslate":
@@ -192,7 +188,7 @@ def _window(op: tf.Operation) -> int:
 
 
 def _updated(op: tf.Operation) -> tf.Tensor:
-    """The value, gradient or rows that an update op writes into its variable: as large as what it touches there."""
+    """The value, gradient or rows by which an update op changes its variable, as large as the part that it changes."""
     names = [argument.name for argument in op.op_def.input_arg]
     return next(
         tensor for tensor, name in zip(op.inputs, names, strict=True) if name in ("value", "updates", "grad", "delta")

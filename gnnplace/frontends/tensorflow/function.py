@@ -2,10 +2,9 @@
 
     graph = read_function(step, tf.TensorSpec((32, 784)), tf.TensorSpec((32,), tf.int32), name="mlp")
 
-Nothing is computed: the function is traced, so it must not depend on the values of its arguments. Calls of other
-functions are inlined (`calls`). A captured variable is a variable of the graph, in the scope of the op that reads it
-first; a captured tensor is an input. The returned tensors are results; all state that the function changes is part of
-the step.
+The function is traced, not computed, so it must not depend on the values of its arguments. Calls of other functions are
+inlined (`calls`). A captured variable becomes a variable of the graph, in the scope of the op that reads it first; a
+captured tensor becomes an input. The returned tensors are results. All changes of state belong to the step.
 """
 
 from __future__ import annotations
@@ -18,15 +17,16 @@ import tensorflow as tf
 from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-from gnnplace.frontends.tensorflow.calls import Flat, inlined
+from gnnplace.frontends.tensorflow.calls import Flat, inlined, unused
 from gnnplace.frontends.tensorflow.graph import read_step
 from gnnplace.graph import ComputationGraph
 
 
 @dataclass(frozen=True)
 class TensorFlowFunction:
-    """A function and the `tf.TensorSpec`s of its arguments (none for a
-    ConcreteFunction); `blocks` is as in `read_step`.
+    """A function and the `tf.TensorSpec`s of its arguments (none for a ConcreteFunction).
+
+    `blocks` is as in `read_step`.
     """
 
     function: Callable[..., Any]
@@ -41,11 +41,10 @@ class TensorFlowFunction:
 def read_function(
     function: Callable[..., Any], *specs: Any, name: str, blocks: Mapping[str, int] | None = None
 ) -> ComputationGraph:
-    """The graph of `function` for arguments of these (possibly nested) specs, named `name`; `blocks` is as in
-    `read_step`.
+    """The graph of `function` for arguments of these (possibly nested) specs, named `name`.
 
-    Raises ValueError if it computes nothing, for unknown dimensions, control flow that depends on values, and captured
-    resources that are no variables. Exceptions of the function itself pass.
+    `blocks` is as in `read_step`. Raises ValueError if the function computes nothing, for unknown dimensions, control
+    flow that depends on values, and captured resources that are not variables. Exceptions of the function pass.
     """
     traced = _traced(function, specs)
     flat = inlined(traced.graph.as_graph_def())
@@ -53,12 +52,12 @@ def read_function(
     fetches = [flat.fetched(fetch.name) for fetch in (*traced.graph.outputs, *traced.graph.control_outputs)]
     if not fetches:
         raise ValueError("function: returns no tensor and changes no variable, so there is nothing to compute")
-    _own_variables(flat, traced)
+    _include_variables(flat, traced)
     return read_step(flat.graph, fetches, name, blocks)
 
 
 def _traced(function: Any, specs: tuple[Any, ...]) -> Any:
-    """The ConcreteFunction of these specs."""
+    """The ConcreteFunction for these specs."""
     if not hasattr(function, "get_concrete_function"):
         if hasattr(function, "captured_inputs") and not specs:
             return function
@@ -67,23 +66,19 @@ def _traced(function: Any, specs: tuple[Any, ...]) -> Any:
 
 
 def _shape_inputs(flat: Flat, traced: Any, specs: Sequence[tf.TensorSpec]) -> None:
-    """Gives inputs the shapes that were asked for: a function that was
-    traced for open dimensions before is not traced anew.
-    """
+    """Sets the inputs' shapes to those of the specs; an earlier trace for open dimensions may have been reused."""
     nodes = {node.name: node for node in flat.graph.node}
     for tensor, spec in zip(traced.inputs, specs, strict=False):
         assert tensor.shape.is_compatible_with(spec.shape), tensor.name
         nodes[tensor.op.name].attr["shape"].shape.CopyFrom(spec.shape.as_proto())
 
 
-def _own_variables(flat: Flat, traced: Any) -> None:
-    """Makes each captured handle a variable of the graph itself, under
-    a name in the scope of the op that first uses it.
-    """
+def _include_variables(flat: Flat, traced: Any) -> None:
+    """Turns each captured handle into a variable of the graph, named in the scope of the op that first uses it."""
     variables = {id(variable.handle): variable for variable in traced.graph.variables}
     nodes = {node.name: node for node in flat.graph.node}
     scopes = _first_scopes(flat.graph)
-    taken, renamed = set(nodes), {}
+    used_names, renamed = set(nodes), {}
     for captured, inner in traced.graph.captures:
         if inner.dtype != tf.resource:
             continue
@@ -92,9 +87,9 @@ def _own_variables(flat: Flat, traced: Any) -> None:
                 f"function: captures {inner.op.name!r}, a resource that is no variable (a table, an iterator)"
             )
         variable, node = variables[id(captured)], nodes[inner.op.name]
-        new = _free("/".join(filter(None, (scopes.get(node.name), _leaf(variable.name)))), taken)
-        _make_variable(node, new, variable)
-        renamed[f"{inner.op.name}:0"] = f"{new}:0"
+        name = unused("/".join(filter(None, (scopes.get(node.name), _leaf(variable.name)))), used_names)
+        _make_variable(node, name, variable)
+        renamed[f"{inner.op.name}:0"] = f"{name}:0"
     for node in flat.graph.node:
         node.input[:] = [renamed.get(source, source) for source in node.input]
 
@@ -108,7 +103,7 @@ def _make_variable(node: NodeDef, name: str, variable: tf.Variable) -> None:
 
 
 def _first_scopes(graph: GraphDef) -> dict[str, str]:
-    """For each op, the scope of the first op that takes its data, or what a read makes of it."""
+    """For each op, the scope of the first op that reads its data, directly or by way of a ReadVariableOp."""
     scopes: dict[str, str] = {}
     for node in reversed(graph.node):
         scope = (
@@ -122,12 +117,3 @@ def _first_scopes(graph: GraphDef) -> dict[str, str]:
 
 def _leaf(name: str) -> str:
     return name.partition(":")[0].rpartition("/")[2]
-
-
-def _free(name: str, taken: set[str]) -> str:
-    free, number = name, 0
-    while free in taken:
-        number += 1
-        free = f"{name}_{number}"
-    taken.add(free)
-    return free

@@ -1,9 +1,9 @@
-"""Reads a whole TensorFlow training step as a graph: forward, backward and update, pruned to what is fetched.
+"""Reads a whole TensorFlow training step as a graph: forward, backward and update, pruned to the ops that fetches need.
 
-The graph has every op that the fetches need, under its own name, in order of creation. Each variable is read once;
-gradients of look-ups stay sparse. `costs` states the costs, `roles` the layers and phases. Ops that use a resource (a
-variable or a slot), or that ask for colocation with it (`_class`), are in its colocation group. Ops that only read
-shapes or fold small constants have no kernel. Ops on string tensors may only run on CPUs.
+Ops keep their names and stand in order of creation. Each variable is read once; gradients of look-ups stay sparse.
+`costs` has the costs, `roles` the layers and phases. Ops that use a resource (a variable or a slot), or ask for
+colocation with it (`_class`), are in its colocation group. Ops that only read shapes or fold small constants have no
+kernel. Ops on string tensors are allowed on CPUs only.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def read_step(
 ) -> ComputationGraph:
     """The graph, named `name`, of the step that computes `fetches` (tensors `loss:0`, ops `train`).
 
-    `blocks` maps layer prefixes (whole scopes) to the number of the repeated block; the longest prefix of a layer
-    counts. Unknown kinds cost their bytes and 0 flops; they are logged, and `unknown_kinds` lists them. Raises
-    ValueError for unknown fetches, control flow, function calls, unknown dimensions, and cycles.
+    `blocks` maps layer prefixes (whole scopes) to the number of a repeated block; the longest prefix of a layer counts.
+    Ops of unknown kinds have no flops, so their bytes alone cost time; they are logged, and `unknown_kinds` lists them.
+    Raises ValueError for unknown fetches, control flow, function calls, unknown dimensions, and cycles.
     """
     step = prune(_graph(graph), fetches)
     roles, folded, groups = Roles(step), _folded(step), _colocation(step)
@@ -98,15 +98,15 @@ def _block(layer: str | None, blocks: Mapping[str, int]) -> int | None:
 
 def _folded(step: PrunedStep) -> set[int]:
     """The ops that compute small results from shapes and constants alone, which the host does once."""
-    known: set[int] = set()
+    static: set[int] = set()  # ops whose results shapes and constants alone decide
     folded: set[int] = set()
     for i in step.order:
         op, sources = step.ops[i], step.sources[i]
         small = all(tensor.dtype != tf.resource and _small(tensor) for tensor in op.outputs)
         if op.type in SHAPE_READERS or op.type == "Const":
-            known.add(i)
-        elif sources and op.outputs and small and known.issuperset(sources) and not op.op_def.is_stateful:
-            known.add(i)
+            static.add(i)
+        elif sources and op.outputs and small and static.issuperset(sources) and not op.op_def.is_stateful:
+            static.add(i)
             folded.add(i)
     return folded
 
@@ -116,7 +116,7 @@ def _small(tensor: tf.Tensor) -> bool:
 
 
 def _colocation(step: PrunedStep) -> list[str | None]:
-    """The colocation group of each op, named by its first op: joined by the resources that ops use and by `_class`."""
+    """The colocation group of each op, named after its first op; shared resources and `_class` join ops."""
     leader = list(range(len(step.ops)))
 
     def find(i: int) -> int:
@@ -125,7 +125,7 @@ def _colocation(step: PrunedStep) -> list[str | None]:
             i = leader[i]
         return i
 
-    for i, j in _together(step):
+    for i, j in _colocated_pairs(step):
         first, second = sorted((find(i), find(j)))
         leader[second] = first
     roots = [find(i) for i in range(len(leader))]
@@ -133,9 +133,9 @@ def _colocation(step: PrunedStep) -> list[str | None]:
     return [step.ops[root].name if members[root] > 1 else None for root in roots]
 
 
-def _together(step: PrunedStep) -> list[tuple[int, int]]:
+def _colocated_pairs(step: PrunedStep) -> list[tuple[int, int]]:
     pairs = []
     for i in range(len(step.ops)):
         pairs += [(src, i) for src, output in step.inputs[i] if step.ops[src].outputs[output].dtype == tf.resource]
-        pairs += [(other, i) for other in step.asked[i]]
+        pairs += [(other, i) for other in step.colocated[i]]
     return pairs

@@ -1,9 +1,9 @@
 """Reads a TensorFlow GraphDef file, binary (`.pb`) or text (`.pbtxt`): a frozen network or a training graph.
 
 Function calls are inlined; then the rules of `read_step` apply. A graph without variables is frozen: its constants are
-weights, each a variable with one read, except constants of a few integers or one value (a shape, an axis, a scale). The
-file is read in a child process with limited time and memory (`graphdef_child`); nothing in it is run, and no other file
-is opened.
+weights, each a variable with one read, except constants of a few integers or one value (a shape, an axis, a scale). A
+child process with limited time and memory reads the file (`graphdef_child`). Nothing in the file is run, and no other
+file is opened.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def read_graphdef(
     `fetches` are the tensors (`loss:0`) or ops (`train`) that the step computes; the default, for a graph that writes
     no variable, is all tensors without consumers. `dims` gives sizes of open placeholder dimensions
     (`{"images[0]": 8}`). Raises ValueError (one line) if TensorFlow is missing, a size is missing or unused, or fetches
-    are ambiguous, and for control flow, reference variables, cycles, absurd sizes, and anything that is no GraphDef;
+    are ambiguous, and for control flow, reference variables, cycles, absurd sizes, and any file that is not a GraphDef;
     OSError if the file can't be read.
     """
     path = os.fspath(file)
     if os.path.isdir(path) or os.path.basename(path) == "saved_model.pb":
-        how = "a function that returns TensorFlowFunction(tf.saved_model.load(FOLDER).signatures['serving_default'])"
-        raise ValueError(f"{path}: is a SavedModel, not a GraphDef; give GRAPH as FILE.py:FUNCTION, {how}")
+        advice = "a function that returns TensorFlowFunction(tf.saved_model.load(FOLDER).signatures['serving_default'])"
+        raise ValueError(f"{path}: is a SavedModel, not a GraphDef; give GRAPH as FILE.py:FUNCTION, {advice}")
     check_dims(dims or {})
-    asked = {"dims": dict(dims or {}), "fetches": list(fetches), "name": name or Path(path).stem}
-    # a graph as JSON takes longer than to read the file
-    return store.unpacked(base64.b64decode(ask(CHILD, path, asked)))
+    arguments = {"dims": dict(dims or {}), "fetches": list(fetches), "name": name or Path(path).stem}
+    # packed by `graphdef_child.packed`: the graph as JSON would take longer than reading the file
+    return store.unpacked(base64.b64decode(ask(CHILD, path, arguments)))

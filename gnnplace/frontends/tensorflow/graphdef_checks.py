@@ -1,5 +1,4 @@
-"""What is refused of a GraphDef before TensorFlow sees it: counts, names, cycles, sizes, ops that read files. And what
-it can compute.
+"""Checks of a GraphDef before TensorFlow reads it (counts, names, cycles, sizes, ops that open files), and its results.
 
 Every function raises ValueError with one line that names the op and the rule.
 """
@@ -24,27 +23,20 @@ from gnnplace.graph import MAX_BYTES
 MAX_INPUTS = 5_000_000
 MAX_RANK = 256
 MOST_NAMED = 8
-# Kinds that open files or run the code of others, which a step does not do and shape inference must not
+# Kinds that open files or run others' code: a step has none, and shape inference must not execute them.
 FOREIGN = (
-    "ReadFile",
-    "WriteFile",
-    "MatchingFiles",
-    "PyFunc",
-    "PyFuncStateless",
-    "EagerPyFunc",
-    "LoadAndRemapMatrix",
+    "ReadFile", "WriteFile", "MatchingFiles", "PyFunc", "PyFuncStateless", "EagerPyFunc", "LoadAndRemapMatrix",
     "DebugIdentityV2",
-)
-# Kinds whose outputs, if any, are no results: control, checkpoints, what is there without computing
+)  # fmt: skip
+# Kinds whose outputs, if any, are no results of a step: control, checkpoints, and values that need no computation.
 SERVICE = (
     "NoOp", "Assert", "PrintV2", "Save", "SaveV2", "SaveSlices", "Restore", "RestoreV2", "MergeV2Checkpoints",
-    "ShardedFilename",
-    "VarHandleOp", "VarIsInitializedOp", "ReadVariableOp", "Placeholder", "Const",
+    "ShardedFilename", "VarHandleOp", "VarIsInitializedOp", "ReadVariableOp", "Placeholder", "Const",
 )  # fmt: skip
 
 
 def check_graph(graph: GraphDef) -> None:
-    """A graph as it stands in a file: counts, names, inputs, kinds, cycles, the sizes of constants and variables."""
+    """Checks a graph from a file: counts, names, inputs, kinds, cycles, the sizes of constants and variables."""
     if not graph.node:
         raise ValueError("graph: has no nodes; is this a GraphDef?")
     bodies = [graph.node, *(function.node_def for function in graph.library.function)]
@@ -59,7 +51,7 @@ def check_graph(graph: GraphDef) -> None:
 
 
 def check_names(graph: GraphDef) -> None:
-    """Every node has a name of its own, inputs are nodes, and nothing waits for itself."""
+    """Checks that names are unique, inputs exist and there is no cycle."""
     index: dict[str, int] = {}
     for number, node in enumerate(graph.node):
         if index.setdefault(node.name, number) != number:
@@ -81,23 +73,22 @@ def check_names(graph: GraphDef) -> None:
 
 
 def results(graph: GraphDef) -> list[str]:
-    """The tensors that a graph computes for whoever runs it: those of all nodes whose data no other takes.
+    """The results of a graph: the tensors of all nodes whose data no other node reads.
 
-    Raises ValueError where variables are written, or nothing is computed, so that somebody has to say what a step is.
+    Raises ValueError if the graph writes variables or has no result; then the user has to name fetches.
     """
-    # what somebody waits for may be a result
-    taken = {name.partition(":")[0] for node in graph.node for name in node.input}
-    ends = [node for node in graph.node if node.name not in taken]
-    found = [f"{node.name}:{index}" for node in ends if node.op not in SERVICE for index in range(_num_outputs(node))]
+    # a name as a data input; a control input ("^name") does not make a node's data used
+    read = {name.partition(":")[0] for node in graph.node for name in node.input}
+    ends = [node for node in graph.node if node.name not in read]
+    tensors = [f"{node.name}:{index}" for node in ends if node.op not in SERVICE for index in range(_num_outputs(node))]
     writers = [node for node in graph.node if writes_variable(node.op)]
-    if found and not writers:
-        return found
-    waited = {name.removeprefix("^") for node in graph.node for name in node.input}
-    steps = [node.name for node in ends if node.op == "NoOp" and node.name not in waited]
-    wanted = [name for name in (*found, *steps) if not GRADIENT_SCOPE.search(name)]
-    named = ", ".join(wanted[:MOST_NAMED]) + (
-        f" and {len(wanted) - MOST_NAMED} more" if len(wanted) > MOST_NAMED else ""
-    )
+    if tensors and not writers:
+        return tensors
+    inputs = {name.removeprefix("^") for node in graph.node for name in node.input}
+    steps = [node.name for node in ends if node.op == "NoOp" and node.name not in inputs]
+    candidates = [name for name in (*tensors, *steps) if not GRADIENT_SCOPE.search(name)]
+    more = f" and {len(candidates) - MOST_NAMED} more" if len(candidates) > MOST_NAMED else ""
+    named = ", ".join(candidates[:MOST_NAMED]) + more
     why = (
         f"{len(writers)} ops write variables, so it is ambiguous what one step does"
         if writers
@@ -109,17 +100,17 @@ def results(graph: GraphDef) -> list[str]:
 
 
 def described(node: NodeDef) -> str:
-    """A node in words."""
+    """The node's name and kind, for messages."""
     return f"op {shown(node.name)} ({node.op[:80]})"
 
 
 def sizes(shape: TensorShapeProto) -> list[int]:
-    """The dimensions of a shape, -1 where one has no size."""
+    """The dimensions of a shape, -1 for one without a size."""
     return [dim.size for dim in shape.dim]
 
 
 def _num_outputs(node: NodeDef) -> int:
-    """How many tensors a node makes; none where TensorFlow doesn't know its kind, or it writes a variable."""
+    """The number of tensors that a node yields; 0 if TensorFlow doesn't know its kind, or it writes a variable."""
     definition = None if writes_variable(node.op) else op_def_registry.get(node.op)
     return sum(num_tensors(node, argument) for argument in definition.output_arg) if definition is not None else 0
 
@@ -137,16 +128,13 @@ def _check_node(node: NodeDef) -> None:
 
 
 def _check_shape(node: NodeDef, shape: TensorShapeProto) -> None:
-    known = sizes(shape)
-    if any(size < -1 for size in known):
-        raise ValueError(f"{described(node)}: {known} has a negative dimension")
-    if (
-        len(known) > MAX_RANK
-        or max(known, default=0) > MAX_BYTES
-        or math.prod(size for size in known if size > 0) > MAX_BYTES
-    ):
+    dims = sizes(shape)
+    if any(size < -1 for size in dims):
+        raise ValueError(f"{described(node)}: {dims} has a negative dimension")
+    elements = math.prod(size for size in dims if size > 0)
+    if len(dims) > MAX_RANK or max(dims, default=0) > MAX_BYTES or elements > MAX_BYTES:
         raise ValueError(
-            f"{described(node)}: {str(known)[:200]} is more than {MAX_BYTES} elements or {MAX_RANK} dimensions"
+            f"{described(node)}: {str(dims)[:200]} is more than {MAX_BYTES} elements or {MAX_RANK} dimensions"
         )
 
 
@@ -158,7 +146,7 @@ def _source(node: NodeDef, name: str, index: dict[str, int]) -> int:
 
 
 def _on_cycle(waiting: Sequence[int], sources: Sequence[Iterable[int]]) -> int:
-    """A node of a cycle: back from one that waits, through others that wait, until one comes twice."""
+    """A node on a cycle: follows waiting nodes back through waiting sources until one repeats."""
     seen: set[int] = set()
     number = next(number for number, count in enumerate(waiting) if count)
     while number not in seen:

@@ -1,8 +1,8 @@
-"""The process that reads one GraphDef under limits: `python -m gnnplace.frontends.tensorflow.graphdef_child REQUEST`
-prints a JSON line.
+"""The child process that reads one GraphDef.
 
-REQUEST is what `graphdef` asks (see `isolation.limited`). A hostile file may make protobuf or shape inference take for
-ever, use all memory or crash: that ends here. Once the file is read, this process can't open another.
+`python -m gnnplace.frontends.tensorflow.graphdef_child REQUEST` prints a line of JSON. `graphdef` makes REQUEST;
+`isolation.limited` limits the process. If a hostile file makes protobuf or shape inference hang, use all memory or
+crash, only this process suffers. After the file is read, the process can't open another.
 """
 
 from __future__ import annotations
@@ -37,36 +37,42 @@ def main(request: str) -> None:
     _import_all()
     answer(
         request,
-        lambda asked: packed(read(asked["file"], asked["dims"], asked["fetches"], asked["name"], _open_no_more)),
+        lambda arguments: packed(
+            read(arguments["file"], arguments["dims"], arguments["fetches"], arguments["name"], _open_no_more)
+        ),
     )
 
 
 def packed(graph: ComputationGraph) -> str:
-    """A graph as text: the file that the corpus would have of it."""
+    """The content of the graph's file in the corpus, as text."""
     return base64.b64encode(store.packed(graph)).decode()
 
 
 def read(
-    file: str, dims: Mapping[str, int], fetches: Sequence[str], name: str, opened: Callable[[], None] = lambda: None
+    file: str,
+    dims: Mapping[str, int],
+    fetches: Sequence[str],
+    name: str,
+    after_opening: Callable[[], None] = lambda: None,
 ) -> ComputationGraph:
-    """The step in the file; `opened` is called once nothing more needs to be opened.
+    """The step in the file; calls `after_opening` once no more files need to be opened.
 
-    Raises ValueError for what is refused.
+    Raises ValueError if the file is refused.
     """
     graph = parsed(Path(file))
-    opened()
+    after_opening()
     flat = checked(graph, dims)
-    wanted = [flat.fetched(fetch) for fetch in fetches] or results(flat.graph)
+    computed = [flat.fetched(fetch) for fetch in fetches] or results(flat.graph)
     if not any(node.op in ("VarHandleOp", "Variable", "VariableV2") for node in flat.graph.node):
         _thaw(flat.graph)
     try:
-        return read_step(flat.graph, wanted, name)
+        return read_step(flat.graph, computed, name)
     except (tf.errors.OpError, TypeError, OverflowError) as error:
         raise ValueError(" ".join(str(error).split())[:300]) from error
 
 
 def parsed(path: Path) -> Any:
-    """The GraphDef in a file. Raises ValueError where there is none."""
+    """The GraphDef in a file. Raises ValueError if it can't be parsed."""
     content, graph = path.read_bytes(), GraphDef()
     why = "can't be parsed: it is no GraphDef, cut short, nested too deeply, or takes more memory than it may"
     try:
@@ -80,10 +86,7 @@ def parsed(path: Path) -> Any:
 
 
 def checked(graph: Any, dims: Mapping[str, int]) -> Flat:
-    """A graph that may be handed to TensorFlow: whole, without calls, with the sizes of open dimensions.
-
-    Raises ValueError.
-    """
+    """A checked graph for TensorFlow, without calls and with the sizes of open dimensions. Raises ValueError."""
     check_graph(graph)
     _size_placeholders(graph, dims)
     flat = inlined(graph)
@@ -92,8 +95,9 @@ def checked(graph: Any, dims: Mapping[str, int]) -> Flat:
 
 
 def _size_placeholders(graph: Any, dims: Mapping[str, int]) -> None:
-    """Gives open dimensions of placeholders the sizes of `dims`; raises
-    ValueError for those that have none, and for what is no such.
+    """Gives open dimensions of placeholders the sizes in `dims`.
+
+    Raises ValueError for an open dimension without a size, and for a size of anything else.
     """
     used = set()
     for node in graph.node:
@@ -112,14 +116,13 @@ def _size_placeholders(graph: Any, dims: Mapping[str, int]) -> None:
                     )
                 dim.size = dims[key]
                 used.add(key)
-    if left := sorted(set(dims) - used):
-        raise ValueError(
-            f"dims: {left[0]!r} is no open dimension of a placeholder; there are: {', '.join(sorted(used)) or 'none'}"
-        )
+    if unused := sorted(set(dims) - used):
+        choices = ", ".join(sorted(used)) or "none"
+        raise ValueError(f"dims: {unused[0]!r} is no open dimension of a placeholder; there are: {choices}")
 
 
 def _thaw(graph: Any) -> None:
-    """Makes the weights of a frozen graph variables again, each with a read under its name."""
+    """Turns the weights of a frozen graph back into variables; the read of a variable gets the name of the weight."""
     variables = []
     for node in graph.node:
         if node.op == "Const" and _is_weight(node):
@@ -143,9 +146,9 @@ def _is_weight(node: NodeDef) -> bool:
 
 
 def _import_all() -> None:
-    """Reads a small graph, so that whatever is imported, compiled or looked up late is there before files are shut.
+    """Reads a small graph, so that everything that is imported or compiled late is there before files are closed.
 
-    Its shapes take arithmetic on constants, for which TensorFlow looks up its own kernels in this process.
+    Its shapes need arithmetic on constants, for which TensorFlow looks up its kernels in this process.
     """
     with tf.Graph().as_default() as graph:
         x = tf.compat.v1.placeholder(tf.float32, (2, 3), "x")

@@ -4,8 +4,8 @@
 
 A training step is the forward pass in training mode, the loss given to `compile` plus the model's own losses, the
 gradient, and the optimiser's update; metrics are left out. Gradients of embeddings are dense, since Keras joins sparse
-ones by conditions on their values. Nothing is computed but the initial values of variables, which Keras creates with
-the model and the optimiser. The `layer` of an op is the path of its Keras layer (`model/block_1/conv`) with the scopes
+gradients by conditions on their values. Only the initial values of variables are computed, which Keras creates with the
+model and the optimiser. The `layer` of an op is the path of its Keras layer (`model/block_1/conv`) with the scopes
 inside it.
 """
 
@@ -26,7 +26,7 @@ from gnnplace.graph import ComputationGraph
 
 @dataclass(frozen=True)
 class KerasModel:
-    """A model and its input shapes: with `targets` its training step, without them its inference.
+    """A model and the specs of its inputs: its training step with `targets`, its inference without them.
 
     `blocks` is as in `read_step`.
     """
@@ -54,15 +54,14 @@ def read_keras(
         raise ValueError(
             f"model: Keras runs on {keras.backend.backend()}; set KERAS_BACKEND=tensorflow before it is imported"
         )
-    given = tf.nest.map_structure(_spec, inputs)
+    specs = tf.nest.map_structure(_spec, inputs)
     if not model.built:
-        model(tf.nest.map_structure(lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name), given))
+        model(tf.nest.map_structure(lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name), specs))
     with _scopes(model):
         if targets is None:
-            return read_function(
-                tf.function(lambda x: model(x, training=False), autograph=False), given, name=name, blocks=blocks
-            )
-        return read_function(_training(model), given, tf.nest.map_structure(_spec, targets), name=name, blocks=blocks)
+            inference = tf.function(lambda x: model(x, training=False), autograph=False)
+            return read_function(inference, specs, name=name, blocks=blocks)
+        return read_function(_training(model), specs, tf.nest.map_structure(_spec, targets), name=name, blocks=blocks)
 
 
 def _training(model: keras.Model) -> Callable[..., Any]:
@@ -91,19 +90,20 @@ def _training(model: keras.Model) -> Callable[..., Any]:
 
 
 def _spec(value: Any) -> tf.TensorSpec:
-    """The spec of what has a shape and a dtype."""
+    """The spec of an object with a shape and a dtype."""
     return value if isinstance(value, tf.TensorSpec) else tf.TensorSpec(tuple(value.shape), tf.as_dtype(value.dtype))
 
 
 def path(part: Any) -> str:
-    """The path of a layer; of one without state, or of an operation, the name."""
+    """The path of a layer; the name of an operation or of a layer without state."""
     return getattr(part, "path", None) or part.name
 
 
 @contextmanager
 def _scopes(model: keras.Model) -> Iterator[None]:
-    """Each layer's call in the scope of its path; Keras opens scopes
-    twice a call, so that their names would have numbers.
+    """Within the context, each layer is called in the name scope of its path.
+
+    Keras itself opens a scope twice a call, which would add numbers to the names.
     """
     parts = [part for layer in model._flatten_layers() for part in (layer, *getattr(layer, "operations", ()))]
     distinct = {id(part): part for part in parts if "call" not in vars(part)}.values()
@@ -118,8 +118,8 @@ def _scopes(model: keras.Model) -> Iterator[None]:
 
 def _scoped(call: Callable[..., Any], scope: str) -> Callable[..., Any]:
     @wraps(call)
-    def within(*arguments: Any, **named: Any) -> Any:
+    def within(*arguments: Any, **keywords: Any) -> Any:
         with tf.name_scope(scope):
-            return call(*arguments, **named)
+            return call(*arguments, **keywords)
 
     return within

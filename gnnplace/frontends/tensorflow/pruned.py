@@ -1,8 +1,8 @@
-"""The ops of one TensorFlow step: what the fetches need, each variable read once, shapes known.
+"""The ops of one TensorFlow step: those that the fetches need, with one read for each variable.
 
-An op that looks at the shape of its inputs alone takes none of their data: it waits for them, as TensorFlow's own
-constant folding has it. `PrunedStep` holds the pruned ops in the order of their creation, their data inputs by index
-and their control inputs. It promises a flat, acyclic graph: control flow and function calls are refused by name.
+An op that depends on the shapes of its inputs alone has control inputs in place of data inputs, as after TensorFlow's
+own constant folding. `PrunedStep` holds the ops in the order of their creation, their data inputs by index and their
+control inputs. The graph is flat and acyclic: control flow and function calls are refused, with their names.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ FLOW_KINDS = {
 
 @dataclass(frozen=True, eq=False)
 class PrunedStep:
-    """Op i of the step is `ops[i]`; `inputs[i]` are its data inputs `(op,
-    output)` in order, `controls[i]` the ops it waits for.
-    """
+    """The ops of a step, with their data inputs `(op, output)` and their control inputs, all by index into `ops`."""
 
     ops: tuple[tf.Operation, ...]
     inputs: tuple[tuple[tuple[int, int], ...], ...]
@@ -50,12 +48,12 @@ class PrunedStep:
 
     @cached_property
     def sources(self) -> tuple[tuple[int, ...], ...]:
-        """The distinct ops whose data each op takes."""
+        """The distinct ops whose data each op reads."""
         return tuple(tuple(dict.fromkeys(src for src, _ in inputs)) for inputs in self.inputs)
 
     @cached_property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
-        """The distinct ops that take each op's data."""
+        """The distinct ops that read each op's data."""
         lists: list[list[int]] = [[] for _ in self.ops]
         for dst, sources in enumerate(self.sources):
             for src in sources:
@@ -63,8 +61,8 @@ class PrunedStep:
         return tuple(map(tuple, lists))
 
     @cached_property
-    def asked(self) -> tuple[tuple[int, ...], ...]:
-        """The ops with which each op asks to stand (`_class`), themselves and pruned ones left out."""
+    def colocated(self) -> tuple[tuple[int, ...], ...]:
+        """The ops with which each op asks to be colocated (`_class`), without itself and pruned ops."""
         return tuple(
             tuple(other for name in _classes(op) if (other := self.index.get(name, i)) != i)
             for i, op in enumerate(self.ops)
@@ -72,7 +70,7 @@ class PrunedStep:
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """A topological order, data and control."""
+        """A topological order by data and control inputs."""
         done: dict[int, None] = {}
         for op in range(len(self.ops)):
             stack = [op]
@@ -85,7 +83,7 @@ class PrunedStep:
         return tuple(done)
 
     def edges(self) -> Iterator[tuple[int, int, int]]:
-        """Edges `(source op, output, destination op)`, -1 for control, in the order of the destinations."""
+        """Edges `(source op, output, destination op)` in the order of the destinations; output -1 is a control edge."""
         for dst, (inputs, controls) in enumerate(zip(self.inputs, self.controls, strict=True)):
             yield from ((src, output, dst) for src, output in inputs)
             yield from ((src, -1, dst) for src in controls)
@@ -102,17 +100,17 @@ def prune(graph: tf.Graph, fetches: Sequence[str]) -> PrunedStep:
     ops = _ancestors(graph, targets)
     for op in ops:
         _require_flat(op)
-    read = _first_reads(ops)
-    kept = [op for op in ops if read.get(op, op) is op]
-    index = {op: i for i, op in enumerate(kept)}
-    index |= {op: index[first] for op, first in read.items()}
-    data = {op: () if op.type in SHAPE_READERS else tuple(op.inputs) for op in kept}
-    waits = {op: [tensor.op for tensor in op.inputs] if op.type in SHAPE_READERS else [] for op in kept}
+    first_read = _first_reads(ops)
+    distinct = [op for op in ops if first_read.get(op, op) is op]
+    index = {op: i for i, op in enumerate(distinct)}
+    index |= {op: index[first] for op, first in first_read.items()}
+    data = {op: () if op.type in SHAPE_READERS else tuple(op.inputs) for op in distinct}
+    waits = {op: [tensor.op for tensor in op.inputs] if op.type in SHAPE_READERS else [] for op in distinct}
     return PrunedStep(
-        ops=tuple(kept),
-        inputs=tuple(tuple((index[tensor.op], tensor.value_index) for tensor in data[op]) for op in kept),
+        ops=tuple(distinct),
+        inputs=tuple(tuple((index[tensor.op], tensor.value_index) for tensor in data[op]) for op in distinct),
         controls=tuple(
-            tuple(dict.fromkeys(index[source] for source in (*waits[op], *op.control_inputs))) for op in kept
+            tuple(dict.fromkeys(index[source] for source in (*waits[op], *op.control_inputs))) for op in distinct
         ),
         results=frozenset((index[tensor.op], tensor.value_index) for tensor in tensors),
     )
@@ -154,9 +152,7 @@ def _classes(op: tf.Operation) -> list[str]:
 
 
 def _first_reads(ops: Sequence[tf.Operation]) -> dict[tf.Operation, tf.Operation]:
-    """For each read of a variable, the first read of the same variable that
-    waits for the same ops: all such reads see one value.
-    """
+    """For each read of a variable, the first read of that variable with the same control inputs: both see one value."""
     first: dict[tuple, tf.Operation] = {}
     reads = {}
     for op in ops:

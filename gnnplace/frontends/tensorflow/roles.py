@@ -1,18 +1,17 @@
-"""What each op of a TensorFlow step is for: its phase, its layer and its time step, read off the structure and the name
-scopes.
+"""The phase, layer and time step of each op of a TensorFlow step, derived from its structure and name scopes.
 
-- **Gradient ops** stand in a scope `gradients` or `gradient_tape`; the rest of their name names their *forward op*
+- **Gradient ops** stand in a scope `gradients` or `gradient_tape`; the rest of their name leads to their *forward op*
   (`gradients/lstm_0/step_3/MatMul_grad/MatMul_1` belongs to `lstm_0/step_3/MatMul`, `gradients/h_gradient_sum/AddN` to
-  `h`).
-- **Phase.** A gradient op is `backward_weight` where its forward op uses a parameter and the gradient that it makes
-  goes to no other forward op, and so are the sums of such gradients; the others are `backward_data`. What gradients or
-  fetched tensors need is `forward`. What writes variables, or only serves that, is `update`. The rest is `other`. A
-  gradient tape sums gradients (AddN) outside its scope.
+  `h`). A gradient tape sums gradients (AddN) outside its scope; such sums are gradient ops, too.
+- **Phase.** A gradient op is `backward_weight` if its forward op uses a parameter and its gradient goes to no other
+  forward op; sums of such gradients are `backward_weight` as well. All other gradient ops are `backward_data`. Ops that
+  gradients or fetched tensors need are `forward`. Ops that write variables, or only serve such ops, are `update`. All
+  others are `other`.
 - **Layer.** The name scope of the op, without the scopes of an op (`MatMul/ReadVariableOp`) and without its time step.
-  Gradient ops have that of their forward op; those without one that of the op with which they ask to stand (sums), or
-  their own (a tape's have the scope of their forward op), or else that of the ops that they serve, as update ops have.
-  Writes, reads and slots have that of their variable.
-- **Time step.** The number of a scope `step_<number>`.
+  A gradient op has the layer of its forward op. Without one it has that of the op with which it asks to be colocated
+  (sums), or its own name scope (a tape's ops are in the scope of their forward op), or else that of the ops that read
+  it, as update ops have. Writes, reads and slots have the layer of their variable.
+- **Time step.** The number in a scope `step_<number>`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ TAPE_SCOPE = "gradient_tape/"
 GRADIENT_SUFFIX = re.compile(r"_(?:grad|gradient_sum)$")
 TIME_STEP = re.compile(r"(?:^|/)step_(\d+)(?=/|$)")
 
-MIXED = -2  # a gradient that goes on to several forward ops
+MIXED = -2  # a gradient that goes to several forward ops
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +39,12 @@ class Roles:
 
     @cached_property
     def forward_op(self) -> tuple[int | None, ...]:
-        """The forward op of each gradient op, where its name tells."""
+        """The forward op of each gradient op according to its name; None if there is none."""
         return tuple(self._forward_op(op.name) for op in self.step.ops)
 
     @cached_property
     def backward(self) -> tuple[bool, ...]:
-        """Whether an op stands in a scope of gradients, or sums what does."""
+        """Whether an op stands in a scope of gradients, or is a sum of such ops."""
         backward = [GRADIENT_SCOPE.search(op.name) is not None for op in self.step.ops]
         for i in self.step.order:
             if self.step.ops[i].type == "AddN" and not backward[i]:
@@ -92,12 +91,10 @@ class Roles:
 
     @cached_property
     def _named(self) -> tuple[int | None, ...]:
-        """The forward op of each gradient op by its own name or, for
-        sums, by that of the op with which it asks to stand.
-        """
+        """The forward op of each gradient op by its name or, for sums, by that of the op that `_class` names."""
         return tuple(
-            self.forward_op[asked[0]] if forward is None and backward and asked else forward
-            for forward, backward, asked in zip(self.forward_op, self.backward, self.step.asked, strict=True)
+            self.forward_op[colocated[0]] if forward is None and backward and colocated else forward
+            for forward, backward, colocated in zip(self.forward_op, self.backward, self.step.colocated, strict=True)
         )
 
     def _forward_op(self, name: str) -> int | None:
@@ -109,9 +106,7 @@ class Roles:
         return next((self.step.index[prefix] for prefix in prefixes if prefix in self.step.index), None)
 
     def _after(self, ops: list[int]) -> set[int]:
-        """What takes data of `ops` or waits for them, in any number of
-        steps, themselves not included unless reached.
-        """
+        """The ops behind `ops` by data or control edges, directly or indirectly."""
         seen: set[int] = set()
         roots = set(ops)
         for i in self.step.order:
@@ -120,7 +115,7 @@ class Roles:
         return seen
 
     def _before(self, ops: list[int], barrier: set[int]) -> set[int]:
-        """`ops` and the ops whose data they need, not looking behind `barrier`."""
+        """`ops` and the ops whose data they need, directly or indirectly, without `barrier` and the ops behind it."""
         seen, stack = set(ops), list(ops)
         while stack:
             for src in self.step.sources[stack.pop()]:
@@ -131,19 +126,20 @@ class Roles:
 
     @cached_property
     def _parameter(self) -> tuple[bool, ...]:
-        """Whether an op's value is made of variables and constants alone."""
-        made: list[bool] = [False] * len(self.step.ops)
+        """Whether an op's value depends on variables, and apart from them on constants alone."""
+        parameter = [False] * len(self.step.ops)
         constant = [False] * len(self.step.ops)
         for i in self.step.order:
             kind, sources = self.step.ops[i].type, self.step.sources[i]
             constant[i] = kind == "Const" or (bool(sources) and all(constant[src] for src in sources))
-            made[i] = kind == "VarHandleOp" or (
-                any(made[src] for src in sources) and all(made[src] or constant[src] for src in sources)
+            parameter[i] = kind == "VarHandleOp" or (
+                any(parameter[src] for src in sources) and all(parameter[src] or constant[src] for src in sources)
             )
-        return tuple(made)
+        return tuple(parameter)
 
     @cached_property
     def _weight_gradient(self) -> tuple[bool, ...]:
+        """Whether each op is part of the gradient of a weight."""
         weight = [False] * len(self.step.ops)
         goes_to = self._gradient_goes_to
         for i in self.step.order:
@@ -159,9 +155,7 @@ class Roles:
 
     @cached_property
     def _gradient_goes_to(self) -> tuple[int | None, ...]:
-        """The one forward op (parameters and sums aside) whose gradient ops
-        use each gradient op; None for none, MIXED for several.
-        """
+        """The forward op, other than parameters, whose gradient ops read each gradient op, or None or MIXED."""
         goes_to: list[int | None] = [None] * len(self.step.ops)
         for i in reversed(self.step.order):
             targets = set()
@@ -190,12 +184,12 @@ class Roles:
         return self._own_layer(i)
 
     def _served(self, i: int, layers: list[str | None]) -> str | None:
-        """The layer of all consumers of op i where they agree, else its own."""
+        """The layer of op i's consumers if they share one, else its own."""
         served = {layers[dst] for dst in self.step.consumers[i]}
         return served.pop() if len(served) == 1 else self._own_layer(i)
 
     def _added(self, i: int) -> str | None:
-        """The layer of the first of what a sum adds that has one, for a sum that goes to several layers."""
+        """The layer of the first term of a sum that has one."""
         named = (self._named[src] for src in self.step.sources[i])
         terms = (
             self._own_layer(src if name is None else name)
@@ -205,8 +199,10 @@ class Roles:
 
     @cached_property
     def _owner(self) -> tuple[int, ...]:
-        """The variable to which a handle belongs: itself, or for a slot the first variable of its update kernel or,
-        where several ops update, the one variable that they write beside it.
+        """The variable to which a handle belongs: itself or, for an optimiser slot, the variable that it serves.
+
+        That is the first variable of the slot's update kernel. If the update consists of several ops, it is the only
+        other variable that they write.
         """
         owner = list(range(len(self.step.ops)))
         for i, op in enumerate(self.step.ops):
@@ -226,7 +222,7 @@ class Roles:
         return tuple(owner[other] for other in owner)
 
     def _written_with(self, handle: int) -> set[int]:
-        """The other variables that an update writes by the value of a variable."""
+        """The other variables that an update writes, computed from the variable `handle`."""
         seen, stack = {handle}, [handle]
         while stack:
             for dst in self.step.consumers[stack.pop()]:
@@ -236,7 +232,7 @@ class Roles:
         return {self.step.inputs[i][0][0] for i in seen if writes_variable(self.step.ops[i].type)} - {handle}
 
     def _own_layer(self, i: int) -> str | None:
-        """The name scope of op i: up to the first scope that is an op's, without its time step."""
+        """The name scope of op i, up to the first scope with the name of an op, without its time step."""
         parts = self.step.ops[i].name.split("/")
         length = next(n for n in range(1, len(parts) + 1) if "/".join(parts[:n]) in self.step.index)
         scope = TIME_STEP.sub("", "/".join(parts[: length - 1]))

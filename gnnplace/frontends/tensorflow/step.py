@@ -1,4 +1,4 @@
-"""A TensorFlow training step as its user describes it. Picklable; does not import TensorFlow."""
+"""A user's description of a TensorFlow training step. It can be pickled, and this module does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TensorFlowStep:
-    """A training step. `build()` returns its loss and train op, built in the default `tf.Graph` in graph mode with
-    resource variables.
+    """A training step. `build()` returns its loss and train op.
 
-    Placeholders are filled once, drawn from `seed`: floats from a standard normal; integers from 0 up to, but
-    excluding, `below[name]` (default 2); booleans at random. The same seed initialises variables and random ops.
-    `blocks` is as in `read_step`.
+    `build` runs in graph mode, in the default `tf.Graph` with resource variables. Placeholders are filled once, with
+    random values from `seed`: floats from a standard normal; integers from 0 up to, but excluding, `below[name]`
+    (default 2); booleans at random. The same seed initialises variables and random ops. `blocks` is as in `read_step`.
     """
 
     name: str
@@ -26,9 +25,10 @@ class TensorFlowStep:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where devices are: the k-th device of kind `cpu` is a process on the k-th core that this process may use.
+    """The hardware behind devices.
 
-    `logical_gpu_bytes` divides GPU 0 into one logical device of that size for each device of another kind in the plan.
+    The k-th device of kind `cpu` is a process on the k-th core that this process may use. `logical_gpu_bytes` divides
+    GPU 0 into one logical device of that size for each device of another kind in the plan.
     """
 
     logical_gpu_bytes: int | None = None

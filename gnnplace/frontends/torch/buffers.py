@@ -1,8 +1,8 @@
-"""Which tensors of a trace share a buffer, and what order and company writing in place demands.
+"""The buffers that tensors of a trace share, and the order and colocation that writes in place need.
 
-Fake tensors carry storages as real ones do, so sharing is read off the trace itself, not off schemas. Promises: who
-writes a buffer in place follows everyone who read it, and everyone who reads it later follows the writer, by control
-edges where no path says so already; and the writer stands with the op that owns the buffer.
+Fake tensors have storages as real ones do, so the trace itself tells which tensors share a buffer; schemas are not
+needed. An op that writes a buffer in place follows all earlier readers, and all later readers follow it, by control
+edges unless there is a path already. The writer is colocated with the op that owns the buffer.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from gnnplace.graph import CONTROL
 
 Ref = tuple[int, int]  # (op, output)
 Edge = tuple[int, int, int]
-# candidates that NumPy tries before it gives up on whether two strided tensors have a byte in common
-MOST_WORK = 100_000
+MOST_WORK = 100_000  # candidates that NumPy tries to find a byte that two strided tensors share
 
 
 @dataclass
@@ -29,71 +28,72 @@ class _Storage:
 
     @property
     def writer(self) -> int | None:
-        """The last."""
+        """The last op that has written."""
         return self.writes[-1][0] if self.writes else None
 
 
 class CapturedBuffers:
-    """Grows with the graph: ops are added in the order of the step."""
+    """Edges and colocation groups of a graph that grows op by op, in the order of the step."""
 
     def __init__(self) -> None:
         self.edges: set[Edge] = set()
         self._storages: dict[int, _Storage] = {}
-        self._ancestors: list[int] = []  # bit sets, the op itself included
-        self._company: list[int] = []  # union-find over ops
+        self._ancestors: list[int] = []  # bit sets, each with the op itself
+        self._leader: list[int] = []  # union-find of colocated ops
 
     def add(self, inputs: Iterable[Ref]) -> int:
-        """A new op that consumes these outputs; returns its index."""
+        """Adds an op that consumes these outputs; returns its index."""
         op = len(self._ancestors)
         self._ancestors.append(1 << op)
-        self._company.append(op)
+        self._leader.append(op)
         for source, output in inputs:
             self._edge(source, output, op)
         return op
 
-    def own(self, op: int, tensors: Iterable[Tensor]) -> None:
-        """Notes the op's outputs; the first op that shows a storage owns it."""
+    def add_outputs(self, op: int, tensors: Iterable[Tensor]) -> None:
+        """Notes the op's outputs; the first op with an output in a storage owns it."""
         for tensor in tensors:
             self._storages.setdefault(storage_of(tensor), _Storage(op))
 
-    def take(self, op: int, sources: Mapping[Ref, Tensor]) -> None:
-        """An op, a view too, takes these outputs: one that was written since
-        it was made is as it is now only where its owner stands.
+    def use(self, op: int, sources: Mapping[Ref, Tensor]) -> None:
+        """Notes that an op, perhaps a view, uses these outputs.
+
+        If one has been written in place since it was computed, only the owner's device has its present value.
         """
         for (source, _), tensor in sources.items():
-            if held := self._storages.get(storage_of(tensor)):
+            if storage := self._storages.get(storage_of(tensor)):
                 for writer in [
-                    writer for writer, written in held.writes if writer > source and overlap(tensor, written)
+                    writer for writer, written in storage.writes if writer > source and overlap(tensor, written)
                 ]:
                     self._follow(op, writer)
-                    self.together(held.owner, op)
+                    self.colocate(storage.owner, op)
 
     def read(self, op: int, tensors: Iterable[Tensor]) -> None:
-        """A kernel reads these tensors: after the last write to their storages."""
+        """Notes that a kernel reads these tensors: it follows the last write to their storages."""
         for storage in {storage_of(tensor): None for tensor in tensors}:
             if storage in self._storages:
                 self._follow(op, self._storages[storage].writer)
                 self._storages[storage].readers.append(op)
 
     def write(self, op: int, tensors: Iterable[Tensor]) -> None:
-        """A kernel changes these tensors in place: after every earlier reader, and where their owner stands."""
+        """Notes that a kernel writes these tensors in place: it follows every earlier reader and joins their owner."""
         for tensor in tensors:
-            if held := self._storages.get(storage_of(tensor)):
-                for reader in held.readers:
+            if storage := self._storages.get(storage_of(tensor)):
+                for reader in storage.readers:
                     self._follow(op, reader)
-                held.readers = []
-                held.writes.append((op, tensor))
-                self.together(held.owner, op)
+                storage.readers = []
+                storage.writes.append((op, tensor))
+                self.colocate(storage.owner, op)
 
-    def together(self, first: int, second: int) -> None:
-        """The two ops share a device; a group is known by its earliest op."""
+    def colocate(self, first: int, second: int) -> None:
+        """Puts two ops, and all that are colocated with them, into one group."""
         low, high = sorted((self.group(first), self.group(second)))
-        self._company[high] = low
+        self._leader[high] = low
 
     def group(self, op: int) -> int:
         """The earliest op of the op's colocation group."""
-        while self._company[op] != op:
-            op = self._company[op]
+        while self._leader[op] != op:
+            op = self._leader[op]
         return op
 
     def _follow(self, op: int, earlier: int | None) -> None:
@@ -106,45 +106,45 @@ class CapturedBuffers:
 
 
 def shares(tensor: Tensor, other: Tensor) -> bool:
-    """Whether two tensors lie in one storage."""
+    """Whether two tensors share a storage."""
     return storage_of(tensor) == storage_of(other)
 
 
 def storage_of(tensor: Tensor) -> int:
-    """The number of a tensor's storage, as long as that lives."""
+    """The id of a tensor's storage, unique while the storage lives."""
     return int(tensor.untyped_storage()._cdata)
 
 
 def view_of(tensor: Tensor) -> tuple[object, ...]:
-    """The bytes that a tensor shows of its storage, and how it reads them:
-    a lazy conjugate is another view of the same bytes.
-    """
-    read = (tensor.dtype, tensor.is_conj(), tensor.is_neg())
-    return (storage_of(tensor), tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()), *read)
+    """The part of its storage that a tensor shows, and how it reads it; a lazy conjugate is another view."""
+    reading = (tensor.dtype, tensor.is_conj(), tensor.is_neg())
+    return (storage_of(tensor), tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()), *reading)
 
 
 def same_view(tensor: Tensor, other: Tensor) -> bool:
-    """Whether two tensors are one."""
+    """Whether two tensors are the same view of one storage."""
     return view_of(tensor) == view_of(other)
 
 
 def overlap(tensor: Tensor, other: Tensor) -> bool:
-    """Whether two tensors of one storage have a byte in common; yes where that is too hard to say.
+    """Whether two tensors of one storage have a byte in common; True if that is too hard to decide.
 
+    >>> import torch
     >>> rows = torch.zeros(4, 6)
     >>> overlap(rows[:, :3], rows[:, 3:]), overlap(rows[:, :3], rows[1])
     (False, True)
     """
     try:
         arrays = _Extent(tensor).array, _Extent(other).array
-        return np.shares_memory(*arrays, max_work=MOST_WORK)  # type: ignore[arg-type]  # stubs know its two names alone
+        return np.shares_memory(*arrays, max_work=MOST_WORK)  # type: ignore[arg-type]  # its stub lacks numbers
     except np.exceptions.TooHardError:
         return True
 
 
 class _Extent:
-    """Where a tensor lies in its storage, as NumPy reads it of foreign
-    memory; at made-up addresses, which nobody opens.
+    """The place of a tensor in its storage, in the form in which NumPy describes foreign memory.
+
+    The address is arbitrary and never read.
     """
 
     def __init__(self, tensor: Tensor) -> None:

@@ -1,23 +1,22 @@
 """Turns the ATen calls of a trace, forward, backward and update, into ops, edges and colocation groups.
 
-Promises: ops keep the order of the trace; what shares a storage is an alias; a kind without a flop rule is counted in
-`uncounted`. Nothing is computed and no memory is allocated: module and inputs may be on the `meta` device. The graph
-holds:
+Ops keep the order of the trace, and tensors that share a storage are aliases. Nothing is computed and no memory is
+allocated: module and inputs may be on the `meta` device. In the graph
 
 - each parameter and buffer is an op `variable` with its persistent bytes (including the optimiser's state) and, if it
   is used, one op `read` that aliases it; an unused parameter is an op without edges;
 - views and in-place ops alias the buffer of an input; a view that equals an earlier tensor (`detach`, a transpose of a
   transpose) is that tensor, not an op;
-- a writer stands with its buffer and with the views through which it writes; what is read after a write is taken anew
-  from the buffer, by an op `alias` that stands there, too; a buffer that the module replaces is written once, at the
-  end;
+- an op that writes in place is colocated with the buffer and with the views through which it writes; a read after a
+  write gets its tensor from the buffer, by an op `alias` that is colocated as well; a buffer that the module replaces
+  is written once, at the end;
 - each parameter has one fused in-place update, after all reads of the parameter and on its device; a sparse embedding
-  has one row-wise update for each lookup; gradients of micro-batches are added, and clipped ones scaled, by ops of
-  their own;
-- `layer` is the module path, also of the gradients of a module's ops; `block` is the first number in it;
-- `time_step` is what the module marks (`scopes.time_step`), also for gradients; ops on parameters alone, sums of weight
-  gradients over time and updates have none;
-- a gradient op is `backward_weight` if it serves only parameters of its own layer, else `backward_data`.
+  has one row-wise update for each lookup; separate ops add the gradients of micro-batches and scale clipped gradients;
+- `layer` is the module path, also for the gradients of a module's ops; `block` is the first number in it;
+- `time_step` is the number that the module marks (`scopes.time_step`), also for gradients; ops on parameters alone,
+  sums of weight gradients over time and updates have none;
+- a gradient op is `backward_weight` if it serves only parameters of its own layer, else `backward_data`;
+- an op of a kind without a flop rule is counted in `uncounted`.
 """
 
 from __future__ import annotations
@@ -34,11 +33,12 @@ import torch
 from torch import Tensor
 
 from gnnplace.complaints import printable
+from gnnplace.frontends.origin import CLIP_LAYER
 from gnnplace.frontends.torch import flops
 from gnnplace.frontends.torch.buffers import CapturedBuffers, Ref, shares
 from gnnplace.frontends.torch.calls import Call, call_of, tensor_bytes, values_of
-from gnnplace.frontends.torch.scopes import CLIP_LAYER, scope_of
-from gnnplace.frontends.torch.strided import leaves_its_tensor
+from gnnplace.frontends.torch.scopes import scope_of
+from gnnplace.frontends.torch.strided import needs_its_storage
 from gnnplace.frontends.torch.trace import Trace
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 
@@ -50,16 +50,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TracedStep:
-    """The graph of a step, how many ops of each kind have no flop rule (bytes alone cost them), the trace, with the op
-    of its nodes, by which of torch's ways it was captured, and which ops write each root in place, by (op, output).
-    """
+    """The graph of a step, and the trace from which it was built."""
 
     graph: ComputationGraph
-    uncounted: Mapping[str, int]
+    uncounted: Mapping[str, int]  # the number of ops of each kind without a flop rule, which cost their bytes alone
     trace: Trace
-    op_of: Mapping[torch.fx.Node, int]
-    capture: Capture
-    written: Mapping[Ref, tuple[int, ...]]
+    op_of: Mapping[torch.fx.Node, int]  # the op of each node of the trace
+    capture: Capture  # the API of PyTorch that captured the step
+    written: Mapping[Ref, tuple[int, ...]]  # the ops that write each buffer in place, by the (op, output) that owns it
 
 
 def traced_step(traced: Trace, name: str, capture: Capture) -> TracedStep:
@@ -73,17 +71,13 @@ def traced_step(traced: Trace, name: str, capture: Capture) -> TracedStep:
             "%s",
             printable(f"{name}: kinds without a rule, counted by their bytes: {', '.join(sorted(builder.uncounted))}"),
         )
-    uncounted, written = (
-        dict(sorted(builder.uncounted.items())),
-        {root: tuple(ops) for root, ops in builder.written.items()},
-    )
-    return TracedStep(
-        graph, MappingProxyType(uncounted), traced, MappingProxyType(builder.op_of), capture, MappingProxyType(written)
-    )
+    uncounted = MappingProxyType(dict(sorted(builder.uncounted.items())))
+    written = MappingProxyType({root: tuple(ops) for root, ops in builder.written.items()})
+    return TracedStep(graph, uncounted, traced, MappingProxyType(builder.op_of), capture, written)
 
 
 class _Builder:
-    """Turns nodes into ops, in order; `refs` of a node are its outputs."""
+    """Turns nodes into ops, in order. `_refs` maps a node to its outputs in the graph."""
 
     def __init__(self, traced: Trace) -> None:
         self.buffers = CapturedBuffers()
@@ -94,9 +88,9 @@ class _Builder:
         self._refs: dict[torch.fx.Node, tuple[Ref, ...]] = {}
         self._arguments = iter(traced.arguments)
         self._layers = traced.layers
-        self._named = {name for argument in traced.arguments for name in (argument.name, f"{argument.name}/read")}
+        self._reserved = {name for argument in traced.arguments for name in (argument.name, f"{argument.name}/read")}
         self._variables: dict[str, int] = {}
-        self._parameters: set[int] = set()  # reads, and what is made of them alone
+        self._parameters: set[int] = set()  # reads, and ops that depend on reads alone
         self._update_layers: dict[int, tuple[str, ...]] = {}
 
     def add(self, node: torch.fx.Node) -> None:
@@ -114,12 +108,12 @@ class _Builder:
             case "call_function" if node.all_input_nodes and not any(
                 self._refs[parent] for parent in node.all_input_nodes
             ):
-                self._refs[node] = ()  # counts steps in the optimiser's state: a part of the update
+                self._refs[node] = ()  # it counts steps in the optimiser's state, as part of the update
             case _:
                 self._add_call(node)
 
     def finished(self) -> list[Op]:
-        """The ops with their phases and colocation groups, which only the whole graph tells."""
+        """The ops with their phases and colocation groups, which depend on the whole graph."""
         groups = [self.buffers.group(op) for op in range(len(self._ops))]
         shared = Counter(groups)
         names = [self._ops[group].name if shared[group] > 1 else None for group in groups]
@@ -135,7 +129,7 @@ class _Builder:
             op = self._append(
                 Op(argument.name, "input", (_output(tensor),), kernel=False, canonical_kind="input", layer="inputs"), ()
             )
-            self._is(node, op, (tensor,))
+            self._set_outputs(node, op, (tensor,))
         elif argument.role == "state":
             if node.users:
                 variable = self._variables[argument.name]
@@ -150,7 +144,7 @@ class _Builder:
         op = self._append(
             Op(node.name, "constant", (_output(node.meta["val"]),), kernel=False, canonical_kind="fill"), ()
         )
-        self._is(node, op, (node.meta["val"],))
+        self._set_outputs(node, op, (node.meta["val"],))
 
     def _add_variable(self, node: torch.fx.Node, name: str, role: str, size: int) -> None:
         layer = self._layers[name][0]
@@ -165,59 +159,60 @@ class _Builder:
             ((variable, 0),),
         )
         self._parameters.add(read)
-        self._is(node, read, (tensor,))
-        self.buffers.together(variable, read)
+        self._set_outputs(node, read, (tensor,))
+        self.buffers.colocate(variable, read)
 
     def _add_call(self, node: torch.fx.Node) -> None:
         call = call_of(node)
         if call is None:
             raise ValueError(f"{node.name}: calls {node.target}, which is no ATen op")
         sources = self._sources(node)
-        shown = call.outputs or call.written[:1]  # an update returns nothing: what it changes is its output
-        outputs = tuple(_output(tensor, _alias(tensor, sources)) for tensor in shown)
-        moved = bool(call.written) or any(output.alias_of is None for output in outputs)
-        described = self._op(node, call, outputs, moved)
-        made_of_parameters = bool(sources) and self._parameters.issuperset(op for op, _ in sources)
-        op = self._append(replace(described, time_step=None) if made_of_parameters else described, sources)
-        if made_of_parameters:
+        tensors = call.outputs or call.written[:1]  # an update returns nothing; its output is the parameter
+        outputs = tuple(_output(tensor, _alias(tensor, sources)) for tensor in tensors)
+        kernel = bool(call.written) or any(output.alias_of is None for output in outputs)
+        described = self._op(node, call, outputs, kernel)
+        of_parameters = bool(sources) and self._parameters.issuperset(op for op, _ in sources)
+        op = self._append(replace(described, time_step=None) if of_parameters else described, sources)
+        if of_parameters:
             self._parameters.add(op)
-        self.buffers.take(
-            op, {ref: tensor for ref, tensor in sources.items() if not any(tensor is each for each in call.unread)}
-        )
-        if leaves_its_tensor(call):
-            self._reach(op, next(ref for ref, tensor in sources.items() if tensor is call.arguments["self"]))
-        if moved:
+        self.buffers.use(op, {ref: tensor for ref, tensor in sources.items() if not _among(tensor, call.unread)})
+        if needs_its_storage(call):
+            self._colocate_views(op, next(ref for ref, tensor in sources.items() if tensor is call.arguments["self"]))
+        if kernel:
             self.buffers.read(op, call.inputs)
             self.buffers.write(op, call.written)
-            self._write(op, [ref for ref, tensor in sources.items() if any(tensor is each for each in call.written)])
-        self._is(node, op, shown)
+            self._write(op, [ref for ref, tensor in sources.items() if _among(tensor, call.written)])
+        self._set_outputs(node, op, tensors)
         if scope_of(node).phase == "update" and call.written:
             self._note_update(op, sources)
 
     def _write(self, op: int, refs: Sequence[Ref]) -> None:
-        """A writer stands with every view through which it reaches a buffer: elsewhere it would write into a copy."""
-        for root in dict.fromkeys(self._reach(op, ref) for ref in refs):
+        """Notes an op that writes these outputs in place.
+
+        It is colocated with every view through which it reaches a buffer: elsewhere it would write to a copy.
+        """
+        for root in dict.fromkeys(self._colocate_views(op, ref) for ref in refs):
             self.written[root].append(op)
 
-    def _reach(self, op: int, ref: Ref) -> Ref:
-        """The op stands with every view from an output down to the root of its aliases, which is returned."""
-        above: Ref | None = ref
-        while above is not None:
-            (source, output) = ref = above
-            self.buffers.together(source, op)
-            above = self._ops[source].outputs[output].alias_of
+    def _colocate_views(self, op: int, ref: Ref) -> Ref:
+        """Colocates an op with every view from an output to the root of its aliases; returns the root."""
+        viewed: Ref | None = ref
+        while viewed is not None:
+            (source, output) = ref = viewed
+            self.buffers.colocate(source, op)
+            viewed = self._ops[source].outputs[output].alias_of
         return ref
 
     def _sources(self, node: torch.fx.Node) -> dict[Ref, Tensor]:
-        """The outputs that the node consumes, and what they are; the optimiser's state has none."""
-        pairs = [zip(self._refs[parent], values_of(parent), strict=False) for parent in node.all_input_nodes]
-        return {ref: tensor for each in pairs for ref, tensor in each if tensor is not None}
+        """The outputs that a node consumes, with their tensors, without the optimiser's state."""
+        parents = [zip(self._refs[parent], values_of(parent), strict=False) for parent in node.all_input_nodes]
+        return {ref: tensor for pairs in parents for ref, tensor in pairs if tensor is not None}
 
     def _op(self, node: torch.fx.Node, call: Call, outputs: tuple[Output, ...], kernel: bool) -> Op:
         canonical, scope = flops.canonical_kind(call), scope_of(node)
         if canonical == "other" and kernel:
             self.uncounted[call.kind] += 1
-        name = node.name if node.name not in self._named else f"{node.name}/op"  # a buffer may be called as an op is
+        name = node.name if node.name not in self._reserved else f"{node.name}/op"  # a buffer may have an op's name
         return Op(
             name, call.kind, outputs, kernel=kernel, canonical_kind=canonical, flops=flops.flops(call),
             bytes_accessed=flops.bytes_accessed(call), workspace_bytes=flops.workspace_bytes(call),
@@ -229,16 +224,17 @@ class _Builder:
         changed = next(
             source for source, _ in sources if self._ops[source].kind == "read" or source in self._update_layers
         )
-        earlier = self._update_layers.get(changed)  # of another lookup in the same table
+        earlier = self._update_layers.get(changed)  # the update for another lookup in the same table
         self._update_layers[op] = earlier or self._layers[self._ops[changed].name.removesuffix("/read")]
 
     def _append(self, op: Op, inputs: Sequence[Ref] | Mapping[Ref, Tensor]) -> int:
         self._ops.append(op if op.phase is not None else replace(op, phase="other"))
         return self.buffers.add(inputs)
 
-    def _is(self, node: torch.fx.Node, op: int, tensors: Sequence[Tensor | None]) -> None:
+    def _set_outputs(self, node: torch.fx.Node, op: int, tensors: Sequence[Tensor | None]) -> None:
+        """Notes that `op` is the op of a node and has these outputs."""
         self.op_of[node], self._refs[node] = op, tuple((op, output) for output in range(len(tensors)))
-        self.buffers.own(op, [tensor for tensor in tensors if tensor is not None])
+        self.buffers.add_outputs(op, [tensor for tensor in tensors if tensor is not None])
 
     def _mark_results(self, node: torch.fx.Node) -> None:
         for op, output in (ref for parent in node.all_input_nodes for ref in self._refs[parent]):
@@ -247,12 +243,12 @@ class _Builder:
             self._ops[op] = replace(self._ops[op], outputs=tuple(outputs))
 
     def _phases(self) -> list[str | None]:
-        """Walks the graph backwards: an op of the backward pass serves the layers of the parameters whose updates it
-        reaches.
+        """The phase of each op; gradients are split into those of data and those of weights.
 
-        Only the sum of a tied parameter's gradients may lead it through another layer.
+        A gradient op is `backward_weight` if all updates that it reaches are of its own layer, and its path to them
+        stays in this layer, except for sums of the gradients of a tied parameter.
         """
-        # the layers that all updates have in common which it reaches
+        # from the last op to the first: the layers common to all updates that an op reaches; does its path stay there?
         serves: list[frozenset[str] | None] = [None] * len(self._ops)
         stays = [True] * len(self._ops)
         for op, layers in self._update_layers.items():
@@ -263,20 +259,29 @@ class _Builder:
                 serves[source] = _common(serves[source], serves[op])
                 user = self._ops[op]
                 stays[source] &= user.layer == self._ops[source].layer or user.phase == "update" or user.kind in SUMS
-        own = [
+        of_weight = [
             stay and served is not None and op.layer in served
             for op, served, stay in zip(self._ops, serves, stays, strict=True)
         ]
-        return [BACKWARD[mine] if op.phase in BACKWARD else op.phase for op, mine in zip(self._ops, own, strict=True)]
+        return [
+            BACKWARD[weight] if op.phase in BACKWARD else op.phase
+            for op, weight in zip(self._ops, of_weight, strict=True)
+        ]
 
 
 def _common(left: frozenset[str] | None, right: frozenset[str] | None) -> frozenset[str] | None:
-    """The layers in both; None is one that nothing limits yet."""
-    known = [layers for layers in (left, right) if layers is not None]
-    return frozenset.intersection(*known) if known else None
+    """The layers in both sets; None stands for all layers."""
+    limits = [layers for layers in (left, right) if layers is not None]
+    return frozenset.intersection(*limits) if limits else None
+
+
+def _among(tensor: Tensor, tensors: Sequence[Tensor]) -> bool:
+    """Whether a tensor is one of several, by identity."""
+    return any(tensor is other for other in tensors)
 
 
 def _alias(tensor: Tensor | None, sources: Mapping[Ref, Tensor]) -> Ref | None:
+    """The first source that shares the tensor's storage."""
     return None if tensor is None else next((ref for ref, source in sources.items() if shares(tensor, source)), None)
 
 
@@ -287,10 +292,10 @@ def _output(tensor: Tensor | None, alias_of: Ref | None = None) -> Output:
 
 
 def _sums_over_time(op: Op, phase: str | None) -> bool:
-    """Whether an op adds up the gradients of a weight; those of the single uses keep their time step."""
+    """Whether an op sums the gradients of a weight over its uses; the gradient of each use keeps its time step."""
     return phase == "backward_weight" and op.kind in SUMS
 
 
 def _block(layer: str) -> int | None:
-    """The first number in a module path: which of the repeated blocks it is."""
+    """The number of a repeated block: the first number in a module path."""
     return next((int(part) for part in layer.split(".") if part.isdigit()), None)

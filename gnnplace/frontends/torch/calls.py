@@ -14,7 +14,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Call:
-    """One traced call: the op, its arguments by name (fake tensors in place of tensors) and its outputs."""
+    """One traced call: the op, its arguments by name (with fake tensors for tensors) and its outputs."""
 
     target: torch._ops.OpOverload
     arguments: Mapping[str, Any]
@@ -28,13 +28,15 @@ class Call:
 
     @cached_property
     def base(self) -> str:
-        """The op without its namespace and without the underscore of its in-place form."""
+        """The op's name without namespace and without the underscore of its in-place form."""
         return self.target._schema.name.removeprefix("aten::").removesuffix("_")
 
     @cached_property
     def written(self) -> tuple[Tensor, ...]:
-        """The tensors that the op changes in place, by its schema, but for two slips: optimisers write gradients only
-        to unscale them, which this step does not, and batch norm's running statistics are not declared.
+        """The tensors that the op writes in place, according to its schema with two corrections.
+
+        Optimisers write gradients only to unscale them, which this step does not do. Batch norm's schema does not
+        declare that it writes its running statistics.
         """
         names = [
             a.name
@@ -48,7 +50,7 @@ class Call:
 
     @cached_property
     def unread(self) -> tuple[Tensor, ...]:
-        """What the op takes and does not look at: batch norm's gradient in training takes the running statistics."""
+        """The arguments that the op does not read: the running statistics, for batch norm's gradient in training."""
         unread = self.base == "native_batch_norm_backward" and self.arguments["train"]
         return (
             tuple(tensor for name in ("running_mean", "running_var") for tensor in tensors(self.arguments[name]))
@@ -62,7 +64,7 @@ class Call:
 
 
 def call_of(node: torch.fx.Node) -> Call | None:
-    """The call of a traced node; None where it calls no ATen op."""
+    """The call of a traced node; None if it calls no ATen op."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return None
     args = torch.fx.node.map_arg(node.args, lambda parent: parent.meta["val"])
@@ -72,7 +74,7 @@ def call_of(node: torch.fx.Node) -> Call | None:
 
 
 def values_of(node: torch.fx.Node) -> tuple[Tensor | None, ...]:
-    """What a traced node makes: fake tensors, None for what is none."""
+    """The fake tensors that a traced node yields; None for a value that is no tensor."""
     value = node.meta.get("val")
     if isinstance(value, list | tuple):
         return tuple(item if isinstance(item, Tensor) else None for item in value)
@@ -80,13 +82,13 @@ def values_of(node: torch.fx.Node) -> tuple[Tensor | None, ...]:
 
 
 def tensor_bytes(tensor: Tensor) -> int:
-    """The bytes of a tensor's distinct elements: a dimension of stride 0 (expanded) counts once."""
+    """The bytes of a tensor's distinct elements: an expanded dimension (stride 0) counts once."""
     sizes = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0 or size == 0]
     return math.prod(sizes) * tensor.element_size()
 
 
 def tensors(value: object) -> tuple[Tensor, ...]:
-    """The tensors in an argument: itself, or those of a list."""
+    """The tensors in an argument, which may be a list."""
     if isinstance(value, Tensor):
         return (value,)
     if isinstance(value, list | tuple):

@@ -1,8 +1,8 @@
 """A training step as a function of flat tensors, for make_fx: parameters, buffers, the optimiser's state, inputs.
 
-It computes the loss, `autograd.grad` of every trained parameter, for each micro-batch in turn, and an update of each
-that has a gradient. Gradients are clipped before, as `torch.nn.utils` does it, gradient by gradient: each op stands by
-itself in the step.
+It computes, for each micro-batch in turn, the loss and its gradients by `autograd.grad`, then an update of each
+parameter that has a gradient. Gradients are clipped before, as `torch.nn.utils` does it, but gradient by gradient, so
+that each has ops of its own in the step.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from gnnplace.frontends.origin import CLIP_LAYER, LOSS_LAYER, ROOT_LAYER
 from gnnplace.frontends.torch.inputs import ExampleInputs, Inputs, as_written
 from gnnplace.frontends.torch.optimizers import Optimizer, built, rules
-from gnnplace.frontends.torch.scopes import CLIP_LAYER, LOSS_LAYER, ROOT_LAYER, Scope, Scopes
+from gnnplace.frontends.torch.scopes import Scope, Scopes
 from gnnplace.frontends.torch.updates import Rule
 
 Loss = Callable[..., Tensor]
@@ -28,9 +29,9 @@ Loss = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class Argument:
-    """What a placeholder of the traced graph is.
+    """A placeholder of the traced graph.
 
-    `name` is a parameter's for the optimiser's state, whose own name is `key`.
+    For the optimiser's state, `name` is that of the parameter and `key` that of the state.
     """
 
     role: Literal["parameter", "state", "buffer", "input"]
@@ -40,10 +41,10 @@ class Argument:
 
 @dataclass(frozen=True)
 class Updating:
-    """What a step does with gradients: of `accumulate` micro-batches (the mean of their losses), clipped by norm or
-    value.
+    """The way from gradients to updates.
 
-    Raises ValueError for a number that is not above 0.
+    Gradients are those of the mean loss of `accumulate` micro-batches, clipped by norm or value. Raises ValueError for
+    a number that is not above 0.
     """
 
     optimizer: Optimizer = "adam"
@@ -60,40 +61,39 @@ class Updating:
 
 
 def layers_of(module: nn.Module) -> dict[str, tuple[str, ...]]:
-    """The modules that own each parameter or buffer: several where it is tied."""
+    """The modules that own each parameter or buffer; a tied one has several."""
     owners: dict[int, list[str]] = {}
-    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
-    for name, tensor in named:
+    all_names = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    for name, tensor in all_names:
         owners.setdefault(id(tensor), []).append(as_written(name.rpartition(".")[0]) or ROOT_LAYER)
     distinct = [*module.named_parameters(), *module.named_buffers()]
     return {name: tuple(owners[id(tensor)]) for name, tensor in distinct}
 
 
-def replaced(held: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """The buffers that a module has replaced by other tensors, by name: what a step leaves in the place of each.
+def replaced(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """The buffers that a call of a module has replaced by other tensors: their names and new tensors.
 
-    Raises ValueError for a parameter, and for another shape or type.
+    Raises ValueError for a replaced parameter, and for another shape or dtype.
     """
-    for name, value in values.items():
-        if value is not held[name]:
-            if isinstance(held[name], nn.Parameter) or held[name].requires_grad:
+    for name, new in after.items():
+        old = before[name]
+        if new is not old:
+            if isinstance(old, nn.Parameter) or old.requires_grad:
                 raise ValueError(
                     f"module: {name}: a call replaces this parameter; a step that is captured keeps its parameters"
                 )
-            if (value.shape, value.dtype) != (held[name].shape, held[name].dtype):
-                was, now = (
-                    f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}" for tensor in (held[name], value)
-                )
+            if (new.shape, new.dtype) != (old.shape, old.dtype):
+                was, now = (f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}" for tensor in (old, new))
                 raise ValueError(
                     f"module: {name}: a call replaces this buffer, {was}, by {now}; a step keeps shapes and types"
                 )
-            yield name, value
+            yield name, new
 
 
 class FlatStep:
-    """The step of a module, with its flat `tensors` and what each of them is.
+    """The step of a module as a function `run` of its flat `tensors`, which `arguments` describe.
 
-    Raises ValueError for an optimiser that can't update the module, and what it can't do with sparse embeddings.
+    Raises ValueError for an optimiser that can't update the module or its sparse embeddings.
     """
 
     def __init__(self, module: nn.Module, loss: Loss, inputs: Inputs, updating: Updating) -> None:
@@ -102,19 +102,19 @@ class FlatStep:
         parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
         self._names = (*parameters, *buffers)
         self._layers = layers_of(module)
-        found = rules(built(updating.optimizer, module), module)
-        self._tables = sparse_tables(module, found)
-        self._rates = {name: found[name].rate for name in self._tables}
-        self._rules = {name: rule for name, rule in found.items() if name not in self._tables}
+        all_rules = rules(built(updating.optimizer, module), module)
+        self._tables = sparse_tables(module, all_rules)
+        self._rates = {name: all_rules[name].rate for name in self._tables}
+        self._rules = {name: rule for name, rule in all_rules.items() if name not in self._tables}
         if self._tables and (updating.accumulate > 1 or updating.clip_norm or updating.clip_value):
             raise ValueError(
                 f"module: {next(iter(self._tables))}: accumulate and clip_... are for dense gradients; use a dense "
                 "embedding"
             )
         state = [
-            (name, key, *like)
+            (name, key, shape, dtype)
             for name, rule in self._rules.items()
-            for key, like in rule.found(parameters[name]).state.items()
+            for key, (shape, dtype) in rule.cost(parameters[name]).state.items()
         ]
         batches = self._inputs.tensors * updating.accumulate
         empty = (torch.empty(shape, dtype=dtype, device="meta") for _, _, shape, dtype in state)
@@ -127,18 +127,18 @@ class FlatStep:
         )
 
     def run(self, *tensors: Tensor) -> Tensor:
-        """The traced function; returns the loss."""
+        """The function to be traced; returns the loss."""
         rest = iter(tensors)
-        held = dict(zip(self._names, tensors, strict=False))
+        before = dict(zip(self._names, tensors, strict=False))
         values = dict(zip(self._names, islice(rest, len(self._names)), strict=True))
         states = {
-            name: {key: next(rest) for key in rule.found(values[name]).state} for name, rule in self._rules.items()
+            name: {key: next(rest) for key in rule.cost(values[name]).state} for name, rule in self._rules.items()
         }
         loss, gradients, rows = self._gradients(values, rest)
         with torch.no_grad():
-            for name, value in replaced(held, values):
+            for name, value in replaced(before, values):
                 self._enter(name, "forward")
-                held[name].copy_(value)
+                before[name].copy_(value)
             for name, gradient in self._clipped(gradients).items():
                 self._enter(name, "update")
                 self._rules[name].update(values[name], gradient, states[name])
@@ -151,7 +151,7 @@ class FlatStep:
     def _gradients(
         self, values: dict[str, Tensor], rest: Iterator[Tensor]
     ) -> tuple[Tensor, dict[str, Tensor], list[tuple[Lookup, Tensor]]]:
-        """The mean loss of all micro-batches, and its gradients by parameter and by lookup where there are any."""
+        """The mean loss of all micro-batches, its gradients by parameter, and those of the rows of each lookup."""
         count, total, losses = self._updating.accumulate, dict[str, Tensor](), []
         rows: list[tuple[Lookup, Tensor]] = []
         for _ in range(count):
@@ -159,9 +159,11 @@ class FlatStep:
             losses.append(loss if count == 1 else loss / count)
             self._scopes.follow_backward(losses[-1])
             leaves = [*(values[name] for name in self._rules), *(lookup.rows for lookup in lookups)]
-            found = torch.autograd.grad(losses[-1], leaves, allow_unused=True)
-            # zeros without memory
-            gradients = [each.clone() if each is not None and each._is_zerotensor() else each for each in found]
+            gradients = torch.autograd.grad(losses[-1], leaves, allow_unused=True)
+            gradients = tuple(  # a zero tensor has no memory until it is copied
+                gradient.clone() if gradient is not None and gradient._is_zerotensor() else gradient
+                for gradient in gradients
+            )
             rows += [pair for pair in zip(lookups, gradients[len(self._rules) :], strict=True) if pair[1] is not None]
             with torch.no_grad():
                 for name, gradient in zip(self._rules, gradients, strict=False):
@@ -180,7 +182,7 @@ class FlatStep:
             note_lookups(self._tables, lookups, hooks)
             renamed = {f"module.{name}": tensor for name, tensor in values.items()}
             loss = called_with(renamed, self._bound, *self._inputs.call(inputs))
-            values.update({name: renamed[f"module.{name}"] for name in values})  # what the module has replaced
+            values.update({name: renamed[f"module.{name}"] for name in values})  # with buffers that the module replaced
         if not isinstance(loss, Tensor) or loss.dim() != 0:
             raise ValueError(
                 f"loss: {getattr(loss, 'shape', type(loss).__name__)}: a training step needs a scalar tensor"
@@ -211,17 +213,18 @@ class _Bound(nn.Module):
         self.module = module
         self._loss = loss
 
-    def forward(self, *inputs: Any, **named: Any) -> Tensor:
-        return self._loss(self.module, *inputs, **named)
+    def forward(self, *inputs: Any, **keywords: Any) -> Tensor:
+        return self._loss(self.module, *inputs, **keywords)
 
 
 def clipped_by_norm(
     gradients: Mapping[str, Tensor], most: float, at: Callable[[str | None], None]
 ) -> dict[str, Tensor]:
-    """The gradients, scaled down together where their common norm exceeds `most` (Pascanu et al. 2013, algorithm 1).
+    """The gradients, all scaled down by one factor if their common norm exceeds `most`.
 
-    What serves a gradient is made after `at(name)`, what serves all of them after `at(None)`. The sums need every
-    gradient: the first update waits for the last of them.
+    This is algorithm 1 of Pascanu et al., "On the difficulty of training recurrent neural networks", 2013. `at(name)`
+    precedes the ops for one gradient, `at(None)` those for all. The common norm needs every gradient, so the first
+    update waits for the last gradient.
     """
     norms = []
     for name, gradient in gradients.items():
@@ -239,7 +242,7 @@ def clipped_by_norm(
 def clipped_by_value(
     gradients: Mapping[str, Tensor], most: float, at: Callable[[str | None], None]
 ) -> dict[str, Tensor]:
-    """The gradients, each of their elements brought between `-most` and `most`."""
+    """The gradients, with each element clamped to `-most` to `most`; `at(name)` precedes the ops for one gradient."""
     clamped = {}
     for name, gradient in gradients.items():
         at(name)
@@ -248,13 +251,13 @@ def clipped_by_value(
 
 
 def called_with(
-    tensors: dict[str, Tensor], module: nn.Module, positional: Sequence[Any], named: Mapping[str, Any]
+    tensors: dict[str, Tensor], module: nn.Module, positional: Sequence[Any], keywords: Mapping[str, Any]
 ) -> Any:
-    """What the module returns with these parameters and buffers; afterwards `tensors` are those that it has put in
-    their places.
+    """The output of the module with `tensors` as its parameters and buffers.
 
-    PyTorch's own (2.13) leaves them in a module that has two names: it takes what it put there by the first for what
-    was there.
+    Afterwards `tensors` holds the tensors by which the call has replaced them. The module keeps its own parameters;
+    PyTorch's `functional_call` (2.13) leaves `tensors` in a submodule that has two names, since it restores what it has
+    put there by the first name.
 
     >>> import torch
     >>> pair = nn.Sequential(linear := nn.Linear(1, 1), linear)
@@ -263,36 +266,35 @@ def called_with(
     (True, True)
     """
     before = [(part, dict(part._parameters), dict(part._buffers)) for part in module.modules()]
-    given, own = (
-        dict(tensors),
-        {id(tensor) for _, parameters, buffers in before for tensor in (*parameters.values(), *buffers.values())},
-    )
+    originals = {
+        id(tensor) for _, parameters, buffers in before for tensor in (*parameters.values(), *buffers.values())
+    }
+    replacements = dict(tensors)
     try:
-        return functional_call(module, given, tuple(positional), dict(named))
+        return functional_call(module, replacements, tuple(positional), dict(keywords))
     finally:
-        tensors.update({name: tensor for name, tensor in given.items() if id(tensor) not in own})
+        tensors.update({name: tensor for name, tensor in replacements.items() if id(tensor) not in originals})
         for part, parameters, buffers in before:
             part._parameters.update(parameters)
             part._buffers.update(buffers)
 
 
 class Lookup(NamedTuple):
-    """The rows that a sparse embedding yielded, a leaf of the step's gradient, and where they lie in its table."""
+    """A lookup in a sparse embedding: the `rows` that it yielded, a leaf of the step's gradient, and their indices."""
 
     table: str
     indices: Tensor
     rows: Tensor
 
     def update(self, table: Tensor, gradient: Tensor, rate: float) -> None:
-        """Subtracts the gradient of the rows, times the rate."""
+        """Subtracts the gradient of the rows times the learning rate from the table."""
         table.index_add_(0, self.indices.flatten(), gradient.flatten(0, -2), alpha=-rate)
 
 
 def sparse_tables(module: nn.Module, rules: Mapping[str, Rule]) -> dict[str, nn.Embedding]:
     """The trained sparse embeddings by the name of their table.
 
-    Raises ValueError for another optimiser than plain SGD, and where a step would not be one update of each row that is
-    looked up.
+    Raises ValueError for another optimiser than plain SGD, and if a step would not update each looked-up row once.
     """
     parts = [(name, part) for name, part in module.named_modules() if isinstance(part, nn.Embedding) and part.sparse]
     tables = {f"{name}.weight".removeprefix("."): part for name, part in parts}
@@ -315,12 +317,12 @@ def sparse_tables(module: nn.Module, rules: Mapping[str, Rule]) -> dict[str, nn.
 
 
 def note_lookups(tables: Mapping[str, nn.Embedding], lookups: list[Lookup], hooks: ExitStack) -> None:
-    """Until `hooks` closes, what is looked up in the tables is noted in `lookups`."""
+    """Until `hooks` closes, appends all lookups in the tables to `lookups`."""
     for name, table in tables.items():
-        hooks.enter_context(table.register_forward_hook(_noting(name, lookups)))
+        hooks.enter_context(table.register_forward_hook(_lookup_hook(name, lookups)))
 
 
-def _noting(name: str, lookups: list[Lookup]) -> Callable[..., Tensor]:
+def _lookup_hook(name: str, lookups: list[Lookup]) -> Callable[..., Tensor]:
     def note(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         lookups.append(Lookup(name, inputs[0], output.detach().requires_grad_()))
         return lookups[-1].rows

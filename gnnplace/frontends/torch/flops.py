@@ -1,21 +1,21 @@
-"""What an ATen op is and what it costs: its canonical kind, its flops and the bytes that it touches.
+"""The canonical kind of an ATen op and its costs: flops and the bytes that it touches.
 
-The rules, by canonical kind (one multiply-add is 2 flops):
+The rules, by canonical kind (one multiply-add is 2 flops, any scalar function 1):
 
 - matmul 2 m n k, batch_matmul 2 b m n k; conv 2 x output elements x kernel elements x input channels of a group, and
   as much again for each of the two gradients (input, weight) that a convolution's backward computes;
 - attention 2 b h q k (d + dv), its backward 2 b h q k (3 d + 2 dv): the scores are computed a second time there;
 - per output element: elementwise, activation and its gradient, random, cast 1; softmax 5; normalization 8, its gradient
   12; pool and pool_grad the elements of their window;
-- interpolation and its gradient 2 per element of the resized image and neighbour: 2 (linear) or 4 (cubic) along each
-  resized axis, as many times more as it shrinks where that avoids aliasing;
+- interpolation and its gradient 2 per element of the resized image and neighbour; there are 2 (linear) or 4 (cubic)
+  neighbours along each resized axis, and against aliasing as many times more as the axis shrinks;
 - reduce, loss 1 per element of the largest input; scatter, embedding_grad 1 per added element;
 - update, per parameter: 12 (Adam), 13 (AdamW), 2 (SGD), 5 (SGD with momentum), 2 more with L2 decay, 1 more with
-  amsgrad; for other optimisers what their own code computes (`arithmetic`);
-- what only moves data 0.
+  amsgrad; for other optimisers the flops of their own code (`updates.Counting`);
+- ops that only move data 0.
 
-A kind without a rule is `other`: 0 flops, costed by its bytes; the front-end lists it. Bytes are the default of the
-execution model (all inputs and outputs) except where an op touches less of them: see `bytes_accessed`.
+A kind without a rule is `other`: it has no flops, so its bytes alone cost time, and the front-end lists it. Bytes are
+the default of the execution model (all inputs and outputs) except for ops that touch less: see `bytes_accessed`.
 """
 
 from __future__ import annotations
@@ -35,57 +35,68 @@ _KINDS = {
     "batch_matmul": "bmm baddbmm",
     "conv": "convolution",
     "conv_grad_input": "convolution_backward",
-    "pool": "max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d max_pool3d_with_indices avg_pool3d"
-    " _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d upsample_linear1d upsample_bilinear2d "
-    "upsample_trilinear3d"
-    " upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa",
-    "pool_grad": "max_pool2d_with_indices_backward avg_pool2d_backward _adaptive_avg_pool2d_backward"
-    " max_pool3d_with_indices_backward avg_pool3d_backward _adaptive_avg_pool3d_backward adaptive_max_pool2d_backward"
-    " adaptive_max_pool3d_backward upsample_linear1d_backward upsample_bilinear2d_backward "
-    "upsample_trilinear3d_backward"
-    " upsample_bicubic2d_backward _upsample_bilinear2d_aa_backward _upsample_bicubic2d_aa_backward",
+    "pool": (
+        "max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d max_pool3d_with_indices avg_pool3d "
+        "_adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d upsample_linear1d upsample_bilinear2d "
+        "upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa"
+    ),
+    "pool_grad": (
+        "max_pool2d_with_indices_backward avg_pool2d_backward _adaptive_avg_pool2d_backward "
+        "max_pool3d_with_indices_backward avg_pool3d_backward _adaptive_avg_pool3d_backward "
+        "adaptive_max_pool2d_backward adaptive_max_pool3d_backward upsample_linear1d_backward "
+        "upsample_bilinear2d_backward upsample_trilinear3d_backward upsample_bicubic2d_backward "
+        "_upsample_bilinear2d_aa_backward _upsample_bicubic2d_aa_backward"
+    ),
     "normalization": "native_layer_norm native_batch_norm native_group_norm _native_batch_norm_legit _fused_rms_norm",
-    "normalization_grad": "native_layer_norm_backward native_batch_norm_backward native_group_norm_backward "
-                          "_fused_rms_norm_backward",
+    "normalization_grad": (
+        "native_layer_norm_backward native_batch_norm_backward native_group_norm_backward _fused_rms_norm_backward"
+    ),
     "softmax": "_softmax _log_softmax _safe_softmax _softmax_backward_data _log_softmax_backward_data",
-    "loss": "nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward mse_loss mse_loss_backward "
-            "binary_cross_entropy"
-    " binary_cross_entropy_backward binary_cross_entropy_with_logits smooth_l1_loss smooth_l1_loss_backward "
-    "huber_loss huber_loss_backward",
-    "attention": "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward"
-    " _scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward"
-    " _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward",
+    "loss": (
+        "nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward mse_loss mse_loss_backward "
+        "binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits smooth_l1_loss "
+        "smooth_l1_loss_backward huber_loss huber_loss_backward"
+    ),
+    "attention": (
+        "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward "
+        "_scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward "
+        "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward"
+    ),
     "embedding": "embedding",
     "embedding_grad": "embedding_dense_backward",
-    "elementwise": "add sub mul div rsub pow sqrt rsqrt exp expm1 log log1p neg abs reciprocal maximum minimum "
-                   "where eq ne lt gt le ge"
-    " logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not sin cos erf sign sgn clamp "
-    "clamp_min clamp_max"
-    " floor ceil round addcmul addcdiv lerp masked_fill fmod remainder isnan isinf isfinite tril triu "
-    "native_dropout_backward",
+    "elementwise": (
+        "add sub mul div rsub pow sqrt rsqrt exp expm1 log log1p neg abs reciprocal maximum minimum where eq ne lt gt "
+        "le ge logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not sin cos erf sign sgn "
+        "clamp clamp_min clamp_max floor ceil round addcmul addcdiv lerp masked_fill fmod remainder isnan isinf "
+        "isfinite tril triu native_dropout_backward"
+    ),
     "activation": "relu gelu silu tanh sigmoid elu leaky_relu hardtanh hardswish softplus mish glu log_sigmoid_forward",
-    "activation_grad": "threshold_backward gelu_backward silu_backward tanh_backward sigmoid_backward elu_backward "
-                       "leaky_relu_backward"
-    " hardtanh_backward hardswish_backward softplus_backward mish_backward glu_backward log_sigmoid_backward",
-    "reduce": "sum mean amax amin max min prod var std var_mean argmax argmin any all logsumexp linalg_vector_norm "
-              "cumsum topk sort"
-    " upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward "
-    "_upsample_nearest_exact1d_backward"
-    " _upsample_nearest_exact2d_backward _upsample_nearest_exact3d_backward",
+    "activation_grad": (
+        "threshold_backward gelu_backward silu_backward tanh_backward sigmoid_backward elu_backward "
+        "leaky_relu_backward hardtanh_backward hardswish_backward softplus_backward mish_backward glu_backward "
+        "log_sigmoid_backward"
+    ),
+    "reduce": (
+        "sum mean amax amin max min prod var std var_mean argmax argmin any all logsumexp linalg_vector_norm cumsum "
+        "topk sort upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward "
+        "_upsample_nearest_exact1d_backward _upsample_nearest_exact2d_backward _upsample_nearest_exact3d_backward"
+    ),
     "concat": "cat stack constant_pad_nd",
     "split": "split split_with_sizes unsafe_split unbind",
     "slice": "slice select slice_backward select_backward",
     "transpose": "t transpose permute",
-    "reshape": "view _unsafe_view expand squeeze unsqueeze clone copy as_strided alias detach repeat flip unfold "
-               "diagonal"
-    " upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d"
-    " _upsample_nearest_exact3d roll",
+    "reshape": (
+        "view _unsafe_view expand squeeze unsqueeze clone copy as_strided alias detach repeat flip unfold diagonal "
+        "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d "
+        "_upsample_nearest_exact3d roll"
+    ),
     "gather": "gather index index_select",
     "scatter": "scatter scatter_add scatter_reduce index_add index_put _unsafe_index_put index_copy",
     "cast": "_to_copy",
-    "fill": "zeros ones full empty zeros_like ones_like full_like empty_like new_zeros new_ones new_full new_empty "
-            "arange scalar_tensor"
-    " fill zero lift_fresh_copy eye",
+    "fill": (
+        "zeros ones full empty zeros_like ones_like full_like empty_like new_zeros new_ones new_full new_empty arange "
+        "scalar_tensor fill zero lift_fresh_copy eye"
+    ),
     "random": "bernoulli rand randn rand_like randn_like normal uniform native_dropout",
     "update": "_fused_adam _fused_adamw _fused_sgd gnnplace::update",
 }  # fmt: skip
@@ -106,8 +117,9 @@ _UPDATE_FLOPS = {"_fused_adam": 12, "_fused_adamw": 13, "_fused_sgd": 2}
 
 
 def canonical_kind(call: Call) -> str:
-    """The kind that all frameworks share; a convolution's backward is named
-    by the gradient of its input where it computes that.
+    """The canonical kind of a call, shared by all frameworks; "other" for an unknown op.
+
+    A convolution's backward is `conv_grad_input` if it computes the gradient of the input, else `conv_grad_weight`.
     """
     if call.base == "convolution_backward" and not call.arguments["output_mask"][0]:
         return "conv_grad_weight"
@@ -115,7 +127,7 @@ def canonical_kind(call: Call) -> str:
 
 
 def flops(call: Call) -> int:
-    """The arithmetic of one call, by the rules above."""
+    """The flops of one call, by the rules above."""
     canonical = canonical_kind(call)
     if canonical in _MOVES_DATA or canonical == "other":
         return 0
@@ -125,38 +137,36 @@ def flops(call: Call) -> int:
 
 
 def bytes_accessed(call: Call) -> int | None:
-    """The bytes that the op touches where these are not simply all its inputs and outputs, else None.
+    """The bytes that the op touches; None if these are all its inputs and outputs.
 
     A lookup reads the rows that it returns and their indices; a fill only writes; a loss over classes reads one column
     a row; a fused optimiser step reads all its arguments and writes those that it changes.
     """
-    out = sum(tensor_bytes(tensor) for tensor in call.outputs if tensor is not None)
-    indices = sum(
+    output_bytes = sum(tensor_bytes(tensor) for tensor in call.outputs if tensor is not None)
+    index_bytes = sum(
         tensor_bytes(tensor) for tensor in call.inputs if tensor.dtype in (torch.int64, torch.int32, torch.bool)
     )
     match canonical_kind(call):
         case "embedding" | "gather":
-            return 2 * out + indices
+            return 2 * output_bytes + index_bytes
         case "fill":
-            return out
+            return output_bytes
         case "random" if call.written:
-            return out
+            return output_bytes
         case "scatter" if call.written:
-            return 3 * tensor_bytes(call.inputs[-1]) + indices
+            return 3 * tensor_bytes(call.inputs[-1]) + index_bytes
         case "reshape" if call.base == "copy":
-            return 2 * out
+            return 2 * output_bytes
         case "loss" if call.base.startswith("nll_loss"):
-            rows = call.arguments["target"].numel() * call.arguments["self"].element_size()
-            return indices + rows + out
+            read_bytes = call.arguments["target"].numel() * call.arguments["self"].element_size()
+            return index_bytes + read_bytes + output_bytes
         case "update":
             return sum(map(tensor_bytes, call.inputs)) + sum(map(tensor_bytes, call.written))
     return None
 
 
 def workspace_bytes(call: Call) -> int:
-    """Scratch of one call: sorting needs a second copy of what it sorts
-    (the indices, for the gradient of an embedding).
-    """
+    """The workspace of one call: a copy of the sorted tensor; two of the indices, for an embedding's gradient."""
     if call.base in ("sort", "topk"):
         return tensor_bytes(call.inputs[0])
     return 2 * tensor_bytes(call.arguments["indices"]) if call.base == "embedding_dense_backward" else 0
@@ -176,13 +186,14 @@ def _conv(call: Call) -> int:
 
 
 def _conv_grad(call: Call) -> int:
-    once = _conv_flops(call.arguments["grad_output"], call.arguments["input"], call.arguments)
-    return once * sum(call.arguments["output_mask"][:2])
+    one_gradient = _conv_flops(call.arguments["grad_output"], call.arguments["input"], call.arguments)
+    return one_gradient * sum(call.arguments["output_mask"][:2])
 
 
 def _conv_flops(output: Tensor, image: Tensor, arguments: Mapping[str, Any]) -> int:
-    """A transposed convolution is the gradient of one that maps its
-    output to its input, so it does that one's arithmetic.
+    """The flops of a convolution.
+
+    A transposed convolution has those of the convolution from its output to its input, whose gradient it is.
     """
     weight = arguments["weight"]
     produced = image if arguments["transposed"] else output
@@ -226,12 +237,13 @@ def _added_elements(call: Call) -> int:
 
 
 def _update(call: Call) -> int:
-    given = call.arguments
+    arguments = call.arguments
     if call.base not in _UPDATE_FLOPS:
-        return int(given["flops"])
-    decays = bool(given["weight_decay"]) and call.base != "_fused_adamw"
-    each = _UPDATE_FLOPS[call.base] + 3 * bool(given.get("momentum")) + 2 * decays + bool(given.get("amsgrad"))
-    return each * sum(tensor.numel() for tensor in tensors(given["self"]))
+        return int(arguments["flops"])
+    decay = 2 * (bool(arguments["weight_decay"]) and call.base != "_fused_adamw")
+    momentum, amsgrad = 3 * bool(arguments.get("momentum")), bool(arguments.get("amsgrad"))
+    per_element = _UPDATE_FLOPS[call.base] + momentum + decay + amsgrad
+    return per_element * sum(tensor.numel() for tensor in tensors(arguments["self"]))
 
 
 _RULES = {

@@ -1,7 +1,7 @@
 """A PyTorch module's inference as a ComputationGraph of ATen ops: its forward pass in eval mode, without gradients.
 
     step = inference(module, (tokens,), name="bert")
-    step.capture  # "export", or "make_fx" where torch.export could not
+    step.capture  # "export", or "make_fx" if torch.export could not
 
 Nothing is computed and no memory is allocated: module and inputs may be on the `meta` device. torch.export captures the
 module, then make_fx traces the result down to ATen ops, as in a training step. If torch.export refuses, make_fx traces
@@ -37,10 +37,10 @@ from gnnplace.frontends.torch.trace import CompositeLstm, fake, trace_of
 
 
 def inference(module: nn.Module, inputs: Inputs, *, name: str) -> TracedStep:
-    """Captures `module(*inputs)`, or `module(**inputs)` for a mapping, in eval mode. Containers of tensors may be
-    nested.
+    """Captures `module(*inputs)`, or `module(**inputs)` for a mapping, in eval mode.
 
-    Raises ValueError (one line) if neither way captures the module, with the cause, the line and a remedy.
+    Containers of tensors may be nested. Raises ValueError (one line) if neither way captures the module, with the
+    cause, the line and a remedy.
     """
     with uncompiled(), evaluating(module), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), CompositeLstm():
         call = _Call(module, inputs)
@@ -51,23 +51,21 @@ def inference(module: nn.Module, inputs: Inputs, *, name: str) -> TracedStep:
 
 
 def example_output(module: nn.Module, inputs: Inputs) -> Any:
-    """What the module returns for the inputs in eval mode, with fake tensors in the place of tensors.
+    """The module's output for the inputs in eval mode, with fake tensors for tensors.
 
-    Raises ValueError (one line) if it can't be called so: torch.export captures a module that asks for a value, if no
-    op reads that value.
+    Raises ValueError (one line) if the module needs the value of a tensor. torch.export captures such a module
+    nevertheless, if no op reads that value.
     """
     with uncompiled(), evaluating(module), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         call = _Call(module, inputs)
         try:
             return call.output()
-        except Exception as error:  # of the module itself
+        except Exception as error:  # the module may raise anything
             raise ValueError(explained(error)) from None
 
 
 class _Call(nn.Module):
-    """The module's call as a function from flat tensors (parameters,
-    buffers, inputs) to the flat tensors of its output.
-    """
+    """The module's call as a function from flat tensors (parameters, buffers, inputs) to those of its output."""
 
     def __init__(self, module: nn.Module, inputs: Inputs) -> None:
         super().__init__()
@@ -86,26 +84,27 @@ class _Call(nn.Module):
 
     def forward(self, *tensors: Tensor) -> list[Tensor]:
         (module,), scopes = self._module, Scopes()
-        held = dict(zip(self._names, tensors, strict=False))
-        values = dict(held)
+        before = dict(zip(self._names, tensors, strict=False))
+        values = dict(before)
         with ExitStack() as hooks:
             scopes.follow_forward(module, hooks)
             results = list(tensors_in(called_with(values, module, *self._inputs.call(tensors[len(self._names) :]))))
-        for name, value in list(replaced(held, values)):
-            results = [result.clone() if shares(result, held[name]) else result for result in results]  # as it was
-            held[name].copy_(value)
+        for name, value in list(replaced(before, values)):
+            # a result that shares the buffer keeps its value
+            results = [result.clone() if shares(result, before[name]) else result for result in results]
+            before[name].copy_(value)
         scopes.close()
         return results
 
     def output(self) -> Any:
-        """What the module returns, in its own containers."""
+        """The module's output in its own containers."""
         (module,) = self._module
         values = dict(zip(self._names, self.tensors, strict=False))
         return called_with(values, module, *self._inputs.call(self.tensors[len(self._names) :]))
 
 
 def _captured(call: _Call) -> tuple[torch.fx.GraphModule, Capture]:
-    """The call as flat ATen ops, and how it was captured. Raises ValueError if it can't be."""
+    """The call as flat ATen ops, and the API that captured it. Raises ValueError if none could."""
     try:
         with silenced():
             return _exported(call), "export"
@@ -113,7 +112,7 @@ def _captured(call: _Call) -> tuple[torch.fx.GraphModule, Capture]:
         try:
             with silenced():
                 return make_fx(call.forward, tracing_mode="real")(*call.tensors), "make_fx"
-        except Exception as error:  # so may the module itself
+        except Exception as error:  # and so may the module
             raise ValueError(explained(error)) from refused
 
 
@@ -121,7 +120,7 @@ def _exported(call: _Call) -> torch.fx.GraphModule:
     """The graph of torch.export, traced again so that composite ops are decomposed; each op keeps its scope."""
     exported = torch.export.export(call, call.tensors, strict=False)
     for node in list(exported.graph.nodes):
-        if _asserts(node):
+        if _is_assertion(node):
             exported.graph.erase_node(node)
         elif (
             node.op == "call_function"
@@ -133,13 +132,13 @@ def _exported(call: _Call) -> torch.fx.GraphModule:
 
 
 def _scoped(exported: ExportedProgram) -> Callable[..., Any]:
-    """A function that runs an exported call; the ops of a node get its scope."""
+    """A function that runs an exported call and gives the ops of each node its scope."""
 
     def run(*tensors: Tensor) -> Any:
-        scopes, given = Scopes(), iter(tensors)
+        scopes, user_inputs = Scopes(), iter(tensors)
         constants, specs = exported.constants, exported.graph_signature.input_specs
         arguments = [
-            next(given) if spec.kind is InputKind.USER_INPUT else constants[str(spec.target)] for spec in specs
+            next(user_inputs) if spec.kind is InputKind.USER_INPUT else constants[str(spec.target)] for spec in specs
         ]
 
         class Run(torch.fx.Interpreter):
@@ -155,7 +154,7 @@ def _scoped(exported: ExportedProgram) -> Callable[..., Any]:
     return run
 
 
-def _asserts(node: torch.fx.Node) -> bool:
+def _is_assertion(node: torch.fx.Node) -> bool:
     """Whether a node is an assertion on known shapes, which torch.export adds to casts."""
     return node.op == "call_function" and str(node.target).startswith("aten._assert") and not node.users
 
@@ -187,7 +186,7 @@ def tensors_in(value: object) -> Iterator[Tensor]:
 
 
 def with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
-    """A copy of an output in which the next of other tensors stands for each of its own.
+    """A copy of a module's output with its tensors replaced, in order, by `tensors`.
 
     >>> import torch
     >>> with_tensors({"logits": torch.zeros(1), "rest": [None]}, iter([torch.ones(1)]))
@@ -202,8 +201,8 @@ def with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
         parts = [with_tensors(item, tensors) for item in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     if is_dataclass(value) and not isinstance(value, type):
-        made = copy(value)
+        duplicate = copy(value)
         for field in fields(value):
-            object.__setattr__(made, field.name, with_tensors(getattr(value, field.name), tensors))
-        return made
+            object.__setattr__(duplicate, field.name, with_tensors(getattr(value, field.name), tensors))
+        return duplicate
     return value

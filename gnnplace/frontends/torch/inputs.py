@@ -1,7 +1,7 @@
 """Example inputs of a module or a loss, positional or named, in nested containers.
 
-The tensors in them are arguments of a trace. A placed step is called with others that are
-alike in structure, shapes and types (`Given`).
+Their tensors are arguments of a trace. A placed step is called with other tensors in the same structure, with the same
+shapes and dtypes (`CallArguments`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ Inputs = Sequence[Any] | Mapping[str, Any]
 
 
 class ExampleInputs:
-    """Inputs as `call` takes them: a sequence of positional arguments or a mapping of named ones. `tensors` are those
-    in them, in order.
+    """Example inputs, a sequence of positional arguments or a mapping of named ones; `tensors` are the tensors in them.
 
     Raises ValueError for a sparse tensor.
 
@@ -38,7 +37,7 @@ class ExampleInputs:
             check_strided(f"inputs: {number}", tensor)
 
     def call(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The positional and the named arguments, with these tensors in place of the examples."""
+        """The positional and the named arguments, with `tensors` in place of the example tensors."""
         leaves = list(self._leaves)
         for place, tensor in zip(self._places, tensors, strict=True):
             leaves[place] = tensor
@@ -46,10 +45,10 @@ class ExampleInputs:
         return ((), inputs) if isinstance(inputs, dict) else (inputs, {})
 
 
-class Given:
-    """Reads the tensors out of a call's arguments, in the order of the trace.
+class CallArguments:
+    """Extracts the tensors from the arguments of a call, in the order of the trace.
 
-    `example` is a sequence of positional ones, or a mapping.
+    `example` is a sequence of positional arguments or a mapping of named ones.
     """
 
     def __init__(self, example: Sequence[Any] | Mapping[str, Any]) -> None:
@@ -59,7 +58,7 @@ class Given:
         )
 
     def tensors(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> list[Tensor]:
-        """The tensors of a call. Raises ValueError for what the trace isn't of."""
+        """The tensors of a call. Raises ValueError for arguments that differ from those of the trace."""
         leaves, structure = pytree.tree_flatten(self._arguments(positional, named))
         if structure != self._structure:
             raise ValueError(f"inputs: are {_words(structure)}, and the step was placed with {_words(self._structure)}")
@@ -86,15 +85,15 @@ class Given:
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Within, what `torch.compile` made runs as it was written, so that it can be traced."""
-    import torch._dynamo  # here: it takes a second, and a trace has imported it
+    """A context in which compiled modules (`torch.compile`) run uncompiled, so that they can be traced."""
+    import torch._dynamo  # imported late, since it takes a second; tracing imports it anyway
 
     with torch._dynamo.config.patch(error_on_nested_fx_trace=False), torch.compiler.set_stance("force_eager"):
         yield
 
 
 def as_written(path: str) -> str:
-    """The path of a module, parameter or buffer without what `torch.compile` put between.
+    """The path of a module, parameter or buffer without the part that `torch.compile` inserts.
 
     >>> as_written("layers.0._orig_mod.weight")
     'layers.0.weight'
@@ -103,19 +102,18 @@ def as_written(path: str) -> str:
 
 
 def _difference(example: Any, leaf: Any) -> str | None:
-    """Why a leaf can't stand for the example's, or None."""
+    """Why a leaf can't replace that of the example; None if it can."""
     if not isinstance(example, Tensor):
-        same = type(leaf) is type(example) and leaf == example
-        return (
-            None if same else f"is {leaf!r}, and the step was placed with {example!r}; such values are part of the step"
-        )
+        if type(leaf) is type(example) and leaf == example:
+            return None
+        return f"is {leaf!r}, and the step was placed with {example!r}; such values are part of the step"
     if not isinstance(leaf, Tensor):
         return f"a {type(leaf).__name__} is no tensor"
     if leaf.shape != example.shape or leaf.dtype != example.dtype:
-        whole = (
+        advice = (
             "; a placed step has fixed shapes (of a data loader: drop_last=True)" if leaf.shape != example.shape else ""
         )
-        return f"is {_type(leaf)}, and the step was placed with {_type(example)}{whole}"
+        return f"is {_type(leaf)}, and the step was placed with {_type(example)}{advice}"
     if leaf.requires_grad and torch.is_grad_enabled():
         return "requires a gradient, and a placed step has gradients of parameters alone; detach it"
     return None

@@ -1,9 +1,9 @@
-"""The optimiser of a training step: what a user gives, and the update that it makes of each parameter.
+"""The optimiser of a training step, and its update rule for each parameter.
 
-A step is given a name ("adamw"), a class or function of parameters, or an optimiser of the module's own parameters with
-groups and settings of its own. What torch does with it (`fused`, `foreach`, `capturable`) does not matter: an update is
-one op a parameter, as an ideal kernel has it, which reads parameter, gradient and state once and writes parameter and
-state once. Learning-rate schedulers change a number on the host between two steps, so they are no part of one.
+A user gives a name ("adamw"), a class or function of parameters, or an optimiser of the module's parameters with its
+own groups and settings. PyTorch's implementation (`fused`, `foreach`, `capturable`) does not matter: the update of a
+parameter is one op with the cost of an ideal kernel, which reads parameter, gradient and state once and writes
+parameter and state once. Learning-rate schedulers change a number on the host between two steps, so no step has them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gnnplace.formats.strict_json import unknown
 from gnnplace.frontends.torch.updates import FUSED, Rule
 
 Optimizer = str | torch.optim.Optimizer | Callable[..., torch.optim.Optimizer]
-SGD_RATE = 0.1  # of the optimiser that is called "sgd"
+SGD_RATE = 0.1  # the learning rate of the optimiser named "sgd"
 WHOLE_STEPS = {
     "LBFGS": "evaluates the loss several times in a step",
     "SparseAdam": "updates nothing but sparse gradients",
@@ -25,79 +25,75 @@ WHOLE_STEPS = {
 
 
 def built(optimizer: Optimizer, module: nn.Module) -> torch.optim.Optimizer:
-    """The optimiser of a module's parameters: the given one, or a new one of all that require a gradient.
+    """The optimiser of a module's parameters: the given one, or a new one for all that require a gradient.
 
-    Raises ValueError for an unknown name, an optimiser of other parameters, and those that make no update of a
-    parameter by itself.
+    Raises ValueError for an unknown name, an optimiser of other parameters, and one that does not update each parameter
+    by itself.
 
         >>> type(built("adamw", nn.Linear(2, 2))).__name__
         'AdamW'
     """
-    made = optimizer if isinstance(optimizer, torch.optim.Optimizer) else _made(optimizer, module)
-    name = type(made).__name__
+    instance = optimizer if isinstance(optimizer, torch.optim.Optimizer) else _instance(optimizer, module)
+    name = type(instance).__name__
     if name in WHOLE_STEPS:
         raise ValueError(
             f"optimizer: {name} {WHOLE_STEPS[name]}, so its step is no update of each parameter; give another, such "
             "as 'adamw'"
         )
-    own = {id(parameter) for parameter in module.parameters()}
-    if not all(id(parameter) in own for group in made.param_groups for parameter in group["params"]):
+    parameters = {id(parameter) for parameter in module.parameters()}
+    if not all(id(parameter) in parameters for group in instance.param_groups for parameter in group["params"]):
         raise ValueError(
             f"optimizer: {name} updates a parameter that the module has not; build it of module.parameters()"
         )
-    return made
+    return instance
 
 
 def rules(optimizer: torch.optim.Optimizer, module: nn.Module) -> Mapping[str, Rule]:
-    """How each trained parameter is updated, by its name, in the
-    module's order; one that no group holds is not trained.
-    """
-    groups = {id(parameter): group for group in optimizer.param_groups for parameter in group["params"]}
-    found = {id(group): Rule.of(optimizer, group) for group in optimizer.param_groups}
-    named = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
-    return {name: found[id(groups[id(parameter)])] for name, parameter in named if id(parameter) in groups}
+    """The update rule of each trained parameter by name, in the module's order; one without a group is not trained."""
+    rule_of: dict[int, Rule] = {}
+    for group in optimizer.param_groups:
+        rule_of.update(dict.fromkeys(map(id, group["params"]), Rule.of(optimizer, group)))
+    trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    return {name: rule_of[id(parameter)] for name, parameter in trained if id(parameter) in rule_of}
 
 
 def as_one_kernel(optimizer: torch.optim.Optimizer) -> None:
-    """Sets an optimiser to run as a step's updates do: by ATen's fused
-    kernels where these are, else parameter by parameter.
-    """
+    """Makes an optimiser run as a step's updates do: by ATen's fused kernels if it has them, else one by one."""
     for group in optimizer.param_groups:
         plain_sgd = isinstance(optimizer, torch.optim.SGD) and not group["momentum"]
         group.update(fused=type(optimizer) in FUSED and not plain_sgd, foreach=False)
 
 
-def _made(optimizer: str | Callable[..., torch.optim.Optimizer], module: nn.Module) -> torch.optim.Optimizer:
+def _instance(optimizer: str | Callable[..., torch.optim.Optimizer], module: nn.Module) -> torch.optim.Optimizer:
+    """A new optimiser of the module's trained parameters, by its name or made by a function."""
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not trained:
         raise ValueError("module: has no parameter that requires a gradient, so there is no step to trace")
     if isinstance(optimizer, str):
-        known = _named()
-        if optimizer not in known:
-            raise ValueError(f"optimizer: {unknown('name', optimizer, sorted(known))}")
-        return known[optimizer](trained)
+        classes = _optimizers_by_name()
+        if optimizer not in classes:
+            raise ValueError(f"optimizer: {unknown('name', optimizer, sorted(classes))}")
+        return classes[optimizer](trained)
     if not callable(optimizer):
         raise ValueError(
             f"optimizer: a {type(optimizer).__name__} is no name, optimiser, or function that returns one for "
             "parameters"
         )
-    made = optimizer(trained)
-    if not isinstance(made, torch.optim.Optimizer):
+    instance = optimizer(trained)
+    if not isinstance(instance, torch.optim.Optimizer):
         raise ValueError(
-            f"optimizer: returned a {type(made).__name__} for the parameters, which is no torch.optim.Optimizer"
+            f"optimizer: returned a {type(instance).__name__} for the parameters, which is no torch.optim.Optimizer"
         )
-    return made
+    return instance
 
 
-def _named() -> dict[str, Callable[..., torch.optim.Optimizer]]:
-    classes = [
-        found
-        for found in vars(torch.optim).values()
-        if isinstance(found, type) and issubclass(found, torch.optim.Optimizer)
-    ]
-    known: dict[str, Callable[..., torch.optim.Optimizer]] = {found.__name__.lower(): found for found in classes}
-    known.pop("optimizer")
-    return known | {"sgd": _sgd}
+def _optimizers_by_name() -> dict[str, Callable[..., torch.optim.Optimizer]]:
+    """The classes of `torch.optim` by their names in lower case; "sgd" has a learning rate."""
+    values = vars(torch.optim).values()
+    classes = [value for value in values if isinstance(value, type) and issubclass(value, torch.optim.Optimizer)]
+    by_name: dict[str, Callable[..., torch.optim.Optimizer]] = {cls.__name__.lower(): cls for cls in classes}
+    by_name.pop("optimizer")
+    return by_name | {"sgd": _sgd}
 
 
 def _sgd(parameters: list[Tensor]) -> torch.optim.Optimizer:

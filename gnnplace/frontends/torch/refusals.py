@@ -1,6 +1,6 @@
 """One-line explanations of failed traces: the cause, the line of the module's code, and a remedy.
 
-Silences torch's own logs.
+Torch's own logs are silenced.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.nn.parameter import is_lazy
 
 NEEDS_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
-UNALLOCATED = "its data is not allocated yet"  # of a kernel that was given fake tensors
+UNALLOCATED = "its data is not allocated yet"  # the message of a kernel that got fake tensors
 _OURS = (Path(__file__).parent, Path(torch.__file__).parent)
 
 
@@ -58,7 +58,7 @@ def check_built(module: nn.Module) -> None:
 
 
 def check_strided(what: str, tensor: Tensor) -> None:
-    """Raises ValueError for a tensor that is sparse, or laid out by a library of its own."""
+    """Raises ValueError for a tensor that is sparse or has another layout that is not strided."""
     if tensor.layout is not torch.strided:
         raise ValueError(
             f"{what}: has the layout {str(tensor.layout).removeprefix('torch.')}; a step has strided (dense) tensors "
@@ -68,7 +68,7 @@ def check_strided(what: str, tensor: Tensor) -> None:
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Silences logs, warnings and stderr: torch prints whole tracebacks and graphs when a capture fails."""
+    """Silences logs, warnings and stderr within the context: torch prints tracebacks and graphs if a capture fails."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

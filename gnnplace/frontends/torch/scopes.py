@@ -17,9 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from gnnplace.frontends.origin import CLIP_LAYER as CLIP_LAYER
-from gnnplace.frontends.origin import LOSS_LAYER as LOSS_LAYER
-from gnnplace.frontends.origin import ROOT_LAYER as ROOT_LAYER
+from gnnplace.frontends.origin import LOSS_LAYER, ROOT_LAYER
 from gnnplace.frontends.torch.inputs import as_written
 
 _SCOPE = "gnnplace scope"
@@ -39,20 +37,19 @@ class Scope:
 
 @contextmanager
 def time_step(number: int) -> Iterator[None]:
-    """Marks the ops of a module's forward pass, and their gradients, with the time step `number` of an unrolled
-    recurrence.
+    """Marks the ops within the context, and their gradients, with the time step `number` of an unrolled recurrence.
 
     Has no effect outside a trace.
     """
-    followed = _FOLLOWED.get()
-    if followed is None:
+    scopes = _ACTIVE.get()
+    if scopes is None:
         yield
         return
-    followed.push(time_step=number)
+    scopes.push(time_step=number)
     try:
         yield
     finally:
-        followed.pop()
+        scopes.pop()
 
 
 def scope_of(node: torch.fx.Node) -> Scope:
@@ -67,15 +64,15 @@ class Scopes:
     def __init__(self) -> None:
         self._now = Scope(LOSS_LAYER, "forward")
         self._stack = [self._now]
-        self._starts = [(0, self._now)]  # autograd's number at each change of scope
+        self._starts = [(0, self._now)]  # autograd's sequence number at each change of scope
 
     def enter(self, scope: Scope) -> None:
-        """Makes `scope` the scope of what is traced from here on."""
+        """Makes `scope` the scope of all nodes traced from here on."""
         self.close()
         self._now = scope
 
     def close(self) -> None:
-        """Tags the nodes made since the last change with the scope that held until now."""
+        """Tags the nodes traced since the last change of scope with the current scope."""
         mode = get_proxy_mode()
         assert mode is not None, "scopes are followed while tracing"
         for node in reversed(mode.tracer.graph.nodes):
@@ -84,15 +81,15 @@ class Scopes:
             node.meta[_SCOPE] = self._now
 
     def follow_forward(self, module: nn.Module, hooks: ExitStack) -> None:
-        """Until `hooks` closes, each submodule's forward pass gives its scope to what it traces."""
-        hooks.callback(_FOLLOWED.reset, _FOLLOWED.set(self))
+        """Until `hooks` closes, nodes get the scope of the submodule whose forward pass they belong to."""
+        hooks.callback(_ACTIVE.reset, _ACTIVE.set(self))
         for name, part in module.named_modules():
             enter, leave = self._hooks(as_written(name) or ROOT_LAYER)
             hooks.enter_context(part.register_forward_pre_hook(enter, prepend=True))
             hooks.enter_context(part.register_forward_hook(leave, always_call=True))
 
     def follow_backward(self, loss: Tensor) -> None:
-        """Follows the backward pass of a loss: each autograd function gets the layer whose forward pass created it."""
+        """Follows the backward pass of a loss: nodes get the layer whose forward pass created the autograd function."""
         self.enter(Scope(LOSS_LAYER, "backward"))
         starts = [start for start, _ in self._starts]
         seen: set[Any] = {None}
@@ -106,7 +103,7 @@ class Scopes:
             if function.next_functions:  # a parameter's accumulator does not run
                 _, scope = self._starts[bisect_right(starts, function._sequence_nr()) - 1]
                 function.register_prehook(self._backward_hook(replace(scope, phase="backward")))
-            waiting += [following for following, _ in function.next_functions]
+            waiting += [next_function for next_function, _ in function.next_functions]
 
     def push(self, **changes: Any) -> None:
         """Changes the scope of the forward pass until the matching `pop`."""
@@ -139,4 +136,4 @@ class Scopes:
         return enter
 
 
-_FOLLOWED: ContextVar[Scopes | None] = ContextVar("the scopes of the step that is traced", default=None)
+_ACTIVE: ContextVar[Scopes | None] = ContextVar("the scopes of the step that is traced", default=None)

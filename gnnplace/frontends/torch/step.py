@@ -25,16 +25,16 @@ class TorchStep:
     """A training step: a module, its scalar loss `loss(module, *inputs)`, example inputs and an optimiser.
 
     Args:
-        module: a module; what `torch.compile` made of it is traced as it was written
-        loss: called with the module and the inputs; None for a module that returns it, as Hugging Face's do for
-            `labels`
+        module: a module; one compiled by `torch.compile` is traced uncompiled
+        loss: called with the module and the inputs; None for a module that returns its loss, as Hugging Face's do when
+            they get `labels`
         inputs: a sequence of positional inputs or a mapping of named ones; tensors may be nested in containers
-        optimizer: the name of a class of `torch.optim` ("adam", "adamw", "sgd", ...); that class, or a function, of
-            parameters; or an optimiser of the module's own parameters. An update costs what one ideal fused kernel
-            does; schedulers cost nothing
-        accumulate: how many micro-batches, each of such inputs, a step sums the gradients of
-        clip_norm: the most that the common norm of all gradients may be
-        clip_value: the most that an element of a gradient may be
+        optimizer: the name of a class of `torch.optim` ("adam", "adamw", "sgd", ...); that class, or a function of
+            parameters; or an optimiser of the module's own parameters. An update costs as much as one ideal fused
+            kernel; schedulers cost nothing
+        accumulate: the number of micro-batches, each of such inputs, whose gradients a step sums
+        clip_norm: the largest common norm of all gradients
+        clip_value: the largest element of a gradient
 
     Raises ValueError for a field of another type or range.
 
@@ -73,12 +73,12 @@ class TorchStep:
         return traced_step(trace(self.module, self.loss or own_loss, self.inputs, self._updating), name, "make_fx")
 
     def loss_of(self, module: nn.Module, tensors: Sequence[Tensor]) -> Tensor:
-        """The loss of a copy of the module, with these tensors in place of those in the inputs."""
-        positional, named = ExampleInputs(self.inputs).call(tensors)
-        return (self.loss or own_loss)(module, *positional, **named)
+        """The loss of a copy of the module, with `tensors` in place of those in the inputs."""
+        positional, keywords = ExampleInputs(self.inputs).call(tensors)
+        return (self.loss or own_loss)(module, *positional, **keywords)
 
     def computation_graph(self, name: str) -> ComputationGraph:
-        """The graph alone."""
+        """The step's graph, named `name`. Raises ValueError if it can't be traced."""
         return captured(self.traced(name).graph, self)
 
     @property
@@ -88,9 +88,7 @@ class TorchStep:
 
 @dataclass(frozen=True)
 class TorchInference:
-    """The forward pass in eval mode: a module and example inputs, a
-    sequence of arguments or a mapping of keyword arguments.
-    """
+    """The forward pass of a module in eval mode, with example inputs as in `TorchStep`."""
 
     module: nn.Module
     inputs: Inputs
@@ -104,28 +102,28 @@ class TorchInference:
         return inference(self.module, self.inputs, name=name)
 
     def computation_graph(self, name: str) -> ComputationGraph:
-        """The graph alone."""
+        """The graph of the forward pass, named `name`. Raises ValueError if it can't be captured."""
         return captured(self.traced(name).graph, self)
 
 
-def own_loss(module: nn.Module, *inputs: Any, **named: Any) -> Tensor:
-    """The loss that a module returns itself: alone, as `loss`, or as the first of a tuple.
+def own_loss(module: nn.Module, *inputs: Any, **keywords: Any) -> Tensor:
+    """The loss that a module returns itself: alone, as its attribute `loss`, or as the first item of a tuple.
 
     Raises ValueError if there is none.
     """
-    made = module(*inputs, **named)
-    found = made[0] if isinstance(made, tuple) and made else getattr(made, "loss", made)
-    if not isinstance(found, Tensor) or found.dim() != 0:
-        what = f"a {'tensor' if isinstance(made, Tensor) else type(made).__name__} without a scalar loss"
+    output = module(*inputs, **keywords)
+    loss = output[0] if isinstance(output, tuple) and output else getattr(output, "loss", output)
+    if not isinstance(loss, Tensor) or loss.dim() != 0:
+        what = f"a {'tensor' if isinstance(output, Tensor) else type(output).__name__} without a scalar loss"
         raise ValueError(
             f"loss: the module returns {what}; give a function loss(module, *inputs), or the inputs it needs, such "
             "as labels"
         )
-    return found
+    return loss
 
 
 def _checked(module: object) -> nn.Module:
-    """The module, as it was before `torch.compile`."""
+    """The module; the original of a compiled one (`torch.compile`). Raises ValueError for anything else."""
     if not isinstance(module, nn.Module):
         raise ValueError(f"module: a {type(module).__name__} is no torch.nn.Module")
     original = getattr(module, "_orig_mod", module)

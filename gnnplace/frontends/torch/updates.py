@@ -1,10 +1,10 @@
-"""The update of one parameter as one op: what it reads and writes, its arithmetic, and how it is run.
+"""The update of one parameter as one op: its inputs and outputs, its flops, and how to run it.
 
-Adam, AdamW and SGD are ATen's own fused kernels, but for complex parameters. Every other update is one op
-`gnnplace::update_`, which a device runs by the optimiser's own code, kernel after kernel; its cost is that of an ideal
-fused kernel all the same. Its state and its arithmetic are found by two steps of that code under fake tensors (the
-first may differ), so an optimiser of somebody else's is known, too. What its code asks of the values of tensors, such
-as the number of the step, is answered as late in a training (`LATE`).
+Adam, AdamW and SGD are ATen's own fused kernels, except for complex parameters. Every other update is one op
+`gnnplace::update_`. A device runs it by the optimiser's own code, kernel after kernel; its cost is that of an ideal
+fused kernel nevertheless. The optimiser's state and flops are determined by two steps of that code under fake tensors
+(the first may differ from later ones), so any optimiser can be used. If the code asks for the value of a tensor, such
+as the number of the step, it gets a value from late in a training (`LATE`).
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gnnplace.frontends.torch.calls import Call
 from gnnplace.frontends.torch.flops import flops
 
-FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)  # no subclasses of somebody else's
+FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)  # these classes alone; subclasses may differ
 LATE = 1000.0
-_PER_ELEMENT = {"lerp": 3, "addcmul": 3, "addcdiv": 2}  # the factor of a quotient folds into what it divides
-PLAIN = ("foreach", "fused", "capturable", "differentiable")  # how torch runs an optimiser, not what it computes
-_RULES: list[Rule] = []
+_PER_ELEMENT = {"lerp": 3, "addcmul": 3, "addcdiv": 2}  # the factor of addcdiv is folded into its numerator
+IMPLEMENTATION = ("foreach", "fused", "capturable", "differentiable")  # settings that don't change an update's result
+_RULES: list[Rule] = []  # by number
 
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """How an optimiser updates a parameter of one of its groups. `number` is what ops of this process know it by."""
+    """The update rule of an optimiser for the parameters of one of its groups.
+
+    `number` identifies it in ops `gnnplace::update_` of this process.
+    """
 
     optimizer: type[torch.optim.Optimizer]
     attributes: Mapping[str, Any]
@@ -42,17 +45,18 @@ class Rule:
 
     @staticmethod
     def of(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> Rule:
-        """The rule of a group of an optimiser; it holds none of its parameters."""
-        own = ("param_groups", "state", "step")  # `step` is a scheduler's counter, if it is there
-        attributes = {name: value for name, value in vars(optimizer).items() if name not in own}
-        settings = {name: value for name, value in group.items() if name not in ("params", *PLAIN, "param_names")}
+        """The rule of a group of an optimiser; it holds none of the parameters."""
+        per_step = ("param_groups", "state", "step")  # `step` is the counter of a learning-rate scheduler
+        attributes = {name: value for name, value in vars(optimizer).items() if name not in per_step}
+        no_settings = ("params", *IMPLEMENTATION, "param_names")
+        settings = {name: value for name, value in group.items() if name not in no_settings}
         rule = Rule(type(optimizer), attributes, settings, len(_RULES))
         _RULES.append(rule)
         return rule
 
     @property
     def name(self) -> str:
-        """The optimiser's."""
+        """The name of the optimiser's class."""
         return self.optimizer.__name__
 
     @property
@@ -62,26 +66,21 @@ class Rule:
 
     @property
     def is_plain_sgd(self) -> bool:
-        """Whether it does nothing but subtract the gradient times the rate."""
+        """Whether an update only subtracts the gradient times the learning rate."""
         return self.optimizer is torch.optim.SGD and not any(
             self.settings[name] for name in ("momentum", "weight_decay", "maximize")
         )
 
-    def found(self, parameter: Tensor) -> UpdateCost:
-        """The state that it keeps of such a parameter, and the arithmetic of an update."""
-        return _found(self, tuple(parameter.shape), parameter.dtype)
+    def cost(self, parameter: Tensor) -> UpdateCost:
+        """The optimiser's state for such a parameter, and the flops of an update."""
+        return _cost(self, tuple(parameter.shape), parameter.dtype)
 
     def update(self, parameter: Tensor, gradient: Tensor, state: Mapping[str, Tensor]) -> None:
         """Calls the op that updates a parameter and its state in place."""
-        if self.optimizer not in FUSED or parameter.is_complex():  # no fused kernel takes complex numbers
+        if self.optimizer not in FUSED or parameter.is_complex():  # fused kernels do not support complex numbers
+            flops = self.cost(parameter).flops
             torch.ops.gnnplace.update_(
-                parameter,
-                gradient,
-                list(state.values()),
-                list(state),
-                self.name,
-                self.found(parameter).flops,
-                self.number,
+                parameter, gradient, list(state.values()), list(state), self.name, flops, self.number
             )
         elif self.optimizer is torch.optim.SGD:
             self._fused_sgd(parameter, gradient, [*state.values()])
@@ -89,26 +88,27 @@ class Rule:
             self._fused_adam(parameter, gradient, state)
 
     def run(self, parameter: Tensor, gradient: Tensor, state: dict[str, Any]) -> dict[str, Any]:
-        """Runs the optimiser's own step for a parameter; returns its state,
-        which is `state` as far as it changed that in place.
+        """Runs the optimiser's own step for a parameter.
+
+        Returns the new state, whose tensors are those of `state` if the optimiser has changed them in place.
         """
-        single = self._single(parameter)
-        single.state[parameter].update(state)
+        optimizer = self._optimizer_of(parameter)
+        optimizer.state[parameter].update(state)
         parameter.grad = gradient
         try:
-            single.step()
+            optimizer.step()
         finally:
             parameter.grad = None
-        return single.state[parameter]
+        return optimizer.state[parameter]
 
     def initial(self, parameter: Tensor) -> dict[str, Tensor]:
-        """The state before the first step: what the optimiser makes at its start; zeros for what its first step makes.
+        """The state before the first step; tensors that only the first step creates are zeros.
 
-        Raises ValueError for an optimiser whose start is not known.
+        Raises ValueError for an optimiser whose initial state is unknown.
         """
         like = parameter.detach()
-        single = self._single(like)
-        if not hasattr(single, "_init_group"):
+        optimizer = self._optimizer_of(like)
+        if not hasattr(optimizer, "_init_group"):
             raise ValueError(
                 f"optimizer: {self.name}: what it starts from is not known, so it can't be run; torch.optim's own can"
             )
@@ -118,22 +118,27 @@ class Rule:
                 "dampening out"
             )
         like.grad = torch.zeros_like(like)
-        single._init_group(single.param_groups[0], *([] for _ in list(signature(single._init_group).parameters)[1:]))
-        made, state = single.state[like], self.found(like).state
-        if numbers := [name for name, value in made.items() if not isinstance(value, Tensor | None)]:
+        # besides the group, `_init_group` takes lists to which it appends parameters, gradients and states
+        num_lists = len(signature(optimizer._init_group).parameters) - 1
+        optimizer._init_group(optimizer.param_groups[0], *([] for _ in range(num_lists)))
+        initial, state = optimizer.state[like], self.cost(like).state
+        if numbers := [name for name, value in initial.items() if not isinstance(value, Tensor | None)]:
             raise ValueError(f"optimizer: {self.name}: keeps {numbers[0]!r}, which is no tensor, so it can't be run")
         return {
-            name: made[name] if made.get(name) is not None else torch.zeros(shape, dtype=dtype)
+            name: initial[name] if initial.get(name) is not None else torch.zeros(shape, dtype=dtype)
             for name, (shape, dtype) in state.items()
         }
 
-    def _single(self, parameter: Tensor) -> torch.optim.Optimizer:
-        """An optimiser of this parameter alone, without state."""
-        single = object.__new__(self.optimizer)
-        plain = {name: False for name in PLAIN if name in self.attributes["defaults"]}
-        group = {**self.settings, **plain, "params": [parameter]}
-        vars(single).update(self.attributes, param_groups=[group], state=defaultdict(dict))
-        return single
+    def _optimizer_of(self, parameter: Tensor) -> torch.optim.Optimizer:
+        """An optimiser with this rule for one parameter, without state.
+
+        It is a copy that bypasses the constructor, whose arguments are unknown for an optimiser of somebody else.
+        """
+        optimizer = object.__new__(self.optimizer)
+        implementation = {name: False for name in IMPLEMENTATION if name in self.attributes["defaults"]}
+        group = {**self.settings, **implementation, "params": [parameter]}
+        vars(optimizer).update(self.attributes, param_groups=[group], state=defaultdict(dict))
+        return optimizer
 
     def _fused_sgd(self, parameter: Tensor, gradient: Tensor, buffers: list[Tensor]) -> None:
         names = ("weight_decay", "momentum", "dampening", "nesterov", "maximize")
@@ -151,32 +156,34 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class UpdateCost:
-    """The shape and dtype of each tensor of an optimiser's state of a parameter, and the flops of an update."""
+    """The shape and dtype of each tensor of an optimiser's state for a parameter, and the flops of an update."""
 
     state: Mapping[str, tuple[tuple[int, ...], torch.dtype]]
     flops: int
 
 
 @cache
-def _found(rule: Rule, shape: tuple[int, ...], dtype: torch.dtype) -> UpdateCost:
-    """Raises ValueError where the optimiser's code needs more than fake tensors."""
+def _cost(rule: Rule, shape: tuple[int, ...], dtype: torch.dtype) -> UpdateCost:
+    """The cost of a rule for parameters of one shape, from two steps of the optimiser under fake tensors.
+
+    Raises ValueError if its code needs more than fake tensors.
+    """
     with torch.no_grad(), FakeTensorMode(), Counting() as counting:
         parameter, gradient = (torch.empty(shape, dtype=dtype, device="cpu") for _ in range(2))
         try:
             state = dict(rule.run(parameter, gradient, {}))
             counting.flops = 0
             rule.run(parameter, gradient, state)
-        except Exception as error:  # of anybody's code
+        except Exception as error:  # an optimiser of somebody else may raise anything
             raise ValueError(
                 f"optimizer: {rule.name}: makes no update of a parameter by itself: {' '.join(str(error).split())}"
             ) from error
-    kept = {name: (tuple(value.shape), value.dtype) for name, value in state.items() if isinstance(value, Tensor)}
-    return UpdateCost(kept, counting.flops)
+    tensors = {name: (tuple(value.shape), value.dtype) for name, value in state.items() if isinstance(value, Tensor)}
+    return UpdateCost(tensors, counting.flops)
 
 
 class Counting(TorchDispatchMode):
-    """Within, sums the flops of all ops, and answers `LATE` where code asks for the value of a tensor, such as the
-    number of the step.
+    """A mode that sums the flops of all ops. Code that asks for the value of a tensor gets `LATE`.
 
     >>> with torch.device("meta"), Counting() as counting:
     ...     _ = torch.zeros(4).add_(torch.zeros(4), alpha=0.1)
@@ -199,8 +206,11 @@ class Counting(TorchDispatchMode):
 
 
 def _fused_flops(call: Call) -> int:
-    each = 2 if call.base == "add" and call.arguments.get("alpha", 1) != 1 else _PER_ELEMENT.get(call.base)
-    return flops(call) if each is None else each * call.outputs[0].numel()  # type: ignore[union-attr]
+    """The flops of a call within a fused kernel, where its composite ops count each of their scalar operations."""
+    scaled_add = call.base == "add" and call.arguments.get("alpha", 1) != 1
+    per_element = 2 if scaled_add else _PER_ELEMENT.get(call.base)
+    output = call.outputs[0]
+    return flops(call) if per_element is None or output is None else per_element * output.numel()
 
 
 def _update(
@@ -212,18 +222,19 @@ def _update(
     flops: int,
     rule: int,
 ) -> None:
-    """One update of a parameter and its state, in place, by an optimiser's own
-    code; its name and `flops` are for who reads the call.
+    """Updates a parameter and its state in place by the optimiser's own code.
+
+    `optimizer` and `flops` only describe the op in a trace.
     """
-    given = dict(zip(names, state, strict=True))
+    tensors = dict(zip(names, state, strict=True))
     with torch.no_grad():
-        for name, value in _RULES[rule].run(parameter, gradient, dict(given)).items():
-            if value is not given[name]:
-                given[name].copy_(value)
+        for name, value in _RULES[rule].run(parameter, gradient, dict(tensors)).items():
+            if value is not tensors[name]:
+                tensors[name].copy_(value)
 
 
 def _update_fake(*_: object) -> None:
-    """Makes nothing."""
+    """Under fake tensors there is nothing to compute."""
 
 
 _OP = "gnnplace::update_"

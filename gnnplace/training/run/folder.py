@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from gnnplace.formats import atomic
-from gnnplace.isolation.lock import leads_to
+from gnnplace.isolation.under_way import leads_to
 from gnnplace.training.run.checkpoint import FILE as CHECKPOINT
 
 CONFIG, PLACEMENTS, LOCK = "config.yaml", "placements", "lock"

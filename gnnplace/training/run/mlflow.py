@@ -19,7 +19,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from gnnplace import package_data
 from gnnplace.cluster import Cluster
 from gnnplace.formats import atomic
-from gnnplace.isolation.lock import locked
+from gnnplace.isolation.under_way import locked
 from gnnplace.training.run.mlflow_store import DATABASE, EXPERIMENT, database, experiment, in_one_line, local, opened
 from gnnplace.version import VERSION
 

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from gnnplace.formats import atomic
-from gnnplace.isolation.lock import locked
+from gnnplace.isolation.under_way import locked
 
 EXPERIMENT = "gnnplace"
 DATABASE, ARTIFACTS = "mlflow.db", "artifacts"

@@ -63,7 +63,7 @@ def test_nothing_large_is_computed(monkeypatch):
     before = built.SerializeToString()
     types = shapes.inferred(built)
     assert computed == ["short"] and built.SerializeToString() == before
-    assert shapes.known(types["a"]) and not shapes.known(types["y"])
+    assert shapes.is_full(types["a"]) and not shapes.is_full(types["y"])
 
 
 def test_a_value_that_cannot_be_computed_is_unknown(tmp_path):

@@ -81,7 +81,7 @@ REFUSED = {
     ),
     "a view that makes two": (
         model(X, layer("Reshape", "views", "x", [[2, 2], [2, 2]]), result("views#1")),
-        "layer 'views' (Reshape): has 2 outputs; what it makes is its input in another shape, once",
+        "layer 'views' (Reshape): has 2 outputs; a view has one, its input in another shape",
     ),
     "a loop": (model(X, layer("Loop", "again", "x", [[2, 2]], version="opset5"), result("again")), f"line 5: layer 'again' (Loop): {LOOP}"),
     "time steps": (model(X, layer("TensorIterator", "steps", "x", [[2, 2]]), result("steps")), f"layer 'steps' (TensorIterator): {LOOP}"),

@@ -1,0 +1,13 @@
+"""The examples in the docstrings of PyTorch's front-end run."""
+
+import doctest
+
+import pytest
+
+from gnnplace.frontends.torch import buffers, flat_step, inference, inputs, optimizers, step, strided, updates
+
+
+@pytest.mark.parametrize("module", [buffers, flat_step, inference, inputs, optimizers, step, strided, updates])
+def test_examples_of_docstrings_run(module):
+    results = doctest.testmod(module)
+    assert results.attempted and not results.failed
