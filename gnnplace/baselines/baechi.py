@@ -172,8 +172,8 @@ def relaxed(
 def favourite_consumers(
     problem: Problem, cells: Units, child: Int64[np.ndarray, " cells"]
 ) -> Int64[np.ndarray, " ops"]:
-    """The favourite child of each op: its consumer of highest upward rank
-    within the favourite child of its cell, or `NONE`.
+    """The favourite child of each op: its consumer of highest upward rank within the favourite child of its cell, or
+    `NONE`.
     """
     graph = problem.graph
     number = np.argsort(numbered(graph, upward_rank_ns(problem)))

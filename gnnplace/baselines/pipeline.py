@@ -107,8 +107,8 @@ def splits_of_row(problem: Problem, place: Int64[np.ndarray, " ops"]) -> Iterato
 
 
 def _rows(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:
-    """The rows to split, as the place of every op: blocks, blocks divided
-    into layers, and layers alone; or else coarse units.
+    """The rows to split, as the place of every op: blocks, blocks divided into layers, and layers alone; or else coarse
+    units.
     """
     graph = problem.graph
     layer, several_blocks = layer_of_ops(graph), block_numbers(graph).max() >= 1
@@ -180,8 +180,8 @@ def _orders(problem: Problem) -> list[Int64[np.ndarray, " accelerators"]]:
 
 
 def _objectives(problem: Problem, row: LayerSums, devices: Int64[np.ndarray, " stages"]) -> list[StageLoads]:
-    """Three objectives: time under a limit on persistent memory; time under a
-    limit that includes all outputs; and balanced memory.
+    """Three objectives: time under a limit on persistent memory; time under a limit that includes all outputs; and
+    balanced memory.
     """
     load, cut = row.work_ns[:, devices].T.copy(), _transfers(problem, row, devices)
     room = problem.cluster.memory_bytes[devices].astype(np.float64)

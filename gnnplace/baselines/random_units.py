@@ -1,5 +1,5 @@
-"""Random search: the fastest of many placements that put each unit on a
-uniformly random accelerator (on a CPU if none is allowed).
+"""Random search: the fastest of many placements that put each unit on a uniformly random accelerator (on a CPU if none
+is allowed).
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ Report = Callable[[Score], object]
 
 
 def path_estimate(rows: Float32[np.ndarray, "moves features"]) -> Float64[np.ndarray, " moves"]:
-    """By how much the critical chain gets shorter, less what the longest
-    path through the moved ops then exceeds the step by.
+    """By how much the critical chain gets shorter, less what the longest path through the moved ops then exceeds the
+    step by.
     """
     return -(rows[:, columns.PATH_BEYOND] + rows[:, columns.CHAIN_MORE]).astype(np.float64)
 
@@ -65,8 +65,8 @@ class RankingTurns:
     def merged(
         self, estimates: Float[np.ndarray, "rankings moves"], last: Bool[np.ndarray, " moves"]
     ) -> tuple[Int64[np.ndarray, " moves"], Int64[np.ndarray, " moves"]]:
-        """All moves in the order in which the rankings choose them, the
-        `last` ones last, and the ranking that chooses each move.
+        """All moves in the order in which the rankings choose them, the `last` ones last, and the ranking that chooses
+        each move.
         """
         orders = [np.lexsort((-estimate, last)) for estimate in estimates]
         if len(orders) == 1:
@@ -82,8 +82,8 @@ class RankingTurns:
 
 
 def _gain(before: Score, after: Score) -> float:
-    """The share of the step time that a move saves; 0 where it is no
-    better, EXPECTED where it is but a memory overflows.
+    """The share of the step time that a move saves; 0 where it is no better, EXPECTED where it is but a memory
+    overflows.
     """
     if after >= before:
         return 0.0
@@ -99,8 +99,8 @@ class _Here(NamedTuple):
 
 
 class _Ranked(NamedTuple):
-    """Moves that are not evaluated yet, with their features from the
-    placement at hand, and what each ranking makes of them.
+    """Moves that are not evaluated yet, with their features from the placement at hand, and what each ranking makes of
+    them.
     """
 
     moves: Drawn
@@ -200,8 +200,8 @@ def _seen_from(around: Neighbourhood, at: _Here, moves: Drawn, scratch: WorkingM
 
 
 def _union(at: _Here, tried: Iterable[tuple[Score, Devices]], seen: set[int]) -> Devices | None:
-    """All improvements together, the best one last so that it prevails;
-    None for fewer than two, and where it was evaluated.
+    """All improvements together, the best one last so that it prevails; None for fewer than two, and where it was
+    evaluated.
     """
     better = [device for reached, device in sorted(tried, key=itemgetter(0)) if reached < at.score]
     together = at.device.copy()

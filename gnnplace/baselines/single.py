@@ -1,6 +1,4 @@
-"""Everything on one device, except ops that are not allowed there: the
-best CPU, the best accelerator, the best of all.
-"""
+"""Everything on one device, except ops that are not allowed there: the best CPU, accelerator or device of all."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ A bound that shows that no placement is feasible is left out.
 With `fusion` the bounds hold for every fusion of the ops, too: they are those of a problem that no fused step beats
 (`unfused`).
 
-A problem without fusion whose steps are no longer than any fused step: what lower bounds for every fusion are
-computed from.
+A problem without fusion whose steps are no longer than any fused step: what lower bounds for every fusion are computed
+from.
 
 A fused op takes at least the sum, over its ops, of their arithmetic and of what the roofline does not explain, and the
 launch of its heavy op, if it has one (`costs.fused_ops`). So each op may take only that much, and a fused step becomes
@@ -115,8 +115,10 @@ _unfused: WeakKeyDictionary[Problem, Problem] = WeakKeyDictionary()
 
 
 def unfused(problem: Problem) -> Problem:
-    """The problem without fusion of which no step is longer than a fused step of `problem`. It is cached as long as
-    `problem` lives."""
+    """The problem without fusion of which no step is longer than a fused step of `problem`.
+
+    It is cached as long as `problem` lives.
+    """
     if problem not in _unfused:
         fuses, part = may_fuse(problem.graph), parts(problem)[0]
         launch_ns = np.where(rules(problem.graph).heavy[:, None], part.launch_ns, 0)

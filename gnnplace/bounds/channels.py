@@ -106,8 +106,8 @@ def _crossing(relaxed: Relaxed) -> Int64[np.ndarray, "2 edges"]:
 
 
 def _reads(relaxed: Relaxed, state: Int64[np.ndarray, " units"]) -> Int64[np.ndarray, "3 reads"]:
-    """The roots that a unit with state produces or reads, with the units
-    that produce and read them, those of most bytes.
+    """The roots that a unit with state produces or reads, with the units that produce and read them, those of most
+    bytes.
     """
     graph, unit = relaxed.graph, relaxed.units.unit
     read, by = _crossing(relaxed)
@@ -123,8 +123,8 @@ def _reads(relaxed: Relaxed, state: Int64[np.ndarray, " units"]) -> Int64[np.nda
 def _leaving(
     relaxed: Relaxed, roots: Int64[np.ndarray, " outputs"]
 ) -> tuple[Float[np.ndarray, "outputs classes"], Float[np.ndarray, " classes"]]:
-    """How long the least that is read of each root occupies the fastest
-    channel to another class, and the number of such channels.
+    """How long the least that is read of each root occupies the fastest channel to another class, and the number of
+    such channels.
     """
     problem, graph = relaxed.problem, relaxed.graph
     read = np.unique(_crossing(relaxed)[0])
@@ -144,8 +144,8 @@ def _leaving(
 def _summed(
     time_ns: Float[np.ndarray, "units classes"], legal: Bool[np.ndarray, "units classes"]
 ) -> tuple[Float[np.ndarray, "sums classes"], Bool[np.ndarray, "sums classes"]]:
-    """Units of the same ratios of times in one: its least time is the
-    sum of theirs, and its other times are rounded down.
+    """Units of the same ratios of times in one: its least time is the sum of theirs, and its other times are rounded
+    down.
     """
     least = np.where(legal, time_ns, np.inf).min(axis=1, initial=np.inf)
     ratio = np.where(legal, np.floor(RATIOS * np.log(np.maximum(time_ns, 1.0) / np.maximum(least, 1.0)[:, None])), -1.0)
@@ -213,8 +213,8 @@ def _entries(lp: ChannelProgram, scale: float) -> tuple[np.ndarray, tuple[np.nda
 
 
 def _value_ns(lp: ChannelProgram, prices: RowPrices) -> int:
-    """The bound that prices prove: what the cheapest fractions cost, less
-    the value of all memory, over the value of a nanosecond.
+    """The bound that prices prove: what the cheapest fractions cost, less the value of all memory, over the value of a
+    nanosecond.
     """
     output, producer, reader = lp.reads
     cost = lp.time_ns * prices.time + lp.held * prices.memory

@@ -29,8 +29,8 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 class Loads(NamedTuple):
-    """Time `time_ns[u, c]` of unit u on class c (infinite where forbidden),
-    the share of the memory of c that it holds, and streams.
+    """Time `time_ns[u, c]` of unit u on class c (infinite where forbidden), the share of the memory of c that it holds,
+    and streams.
     """
 
     time_ns: Float[np.ndarray, "units classes"]
@@ -95,8 +95,8 @@ def load_ns(needs: Loads, prices: Prices) -> int:
 
 
 def op_prices(relaxed: Relaxed, prices: Prices) -> tuple[Float[np.ndarray, " ops"], float]:
-    """The least cost of each op, and the value of all memory, in ns: any set
-    of ops takes at least its total cost minus that value.
+    """The least cost of each op, and the value of all memory, in ns: any set of ops takes at least its total cost minus
+    that value.
     """
     needs = _op_loads(relaxed)
     worth = float((prices.time * needs.streams).sum())
@@ -110,8 +110,8 @@ def _costs(needs: Loads, prices: Prices) -> Float[np.ndarray, "units classes"]:
 
 
 def _cheapest(needs: Loads, prices: Prices) -> tuple[float, Float[np.ndarray, " two_classes"]]:
-    """The value of prices, and the load of the cheapest choice: the time of
-    each class, and the share of its memory in excess of 1.
+    """The value of prices, and the load of the cheapest choice: the time of each class, and the share of its memory in
+    excess of 1.
     """
     cost = _costs(needs, prices)
     choice, classes = cost.argmin(axis=1), len(needs.streams)

@@ -54,8 +54,8 @@ class Relaxed:
 
     @cached_property
     def delay_ns(self) -> Int64[np.ndarray, "edges classes classes"]:
-        """The least delay of an edge from its source on a device of class a
-        to another device of class b; `NEVER` without a link.
+        """The least delay of an edge from its source on a device of class a to another device of class b; `NEVER`
+        without a link.
         """
         graph, cluster, classes = self.graph, self.problem.cluster, self.num_classes
         delay = np.full((graph.num_edges, classes, classes), NEVER, dtype=np.int64)

@@ -1,9 +1,9 @@
-"""Grows fused groups op by op: an op that is visited joins its group with that of the first neighbour that allows it.
+"""Grows fused groups op by op: a visited op merges its group with that of the first neighbour that the rules allow.
 
-Where a path between two groups leads over a third, joining them would make a cycle. Groups stay in a topological order,
-so that the search for such a path looks only at what lies between the two (Pearce and Kelly, 2006). What it finds
-behind the first moves behind the last: the order is a linked list, with numbers that leave room (Dietz and Sleator,
-1987).
+Two groups must not be merged if a path from one to the other passes a third group: that would make a cycle. Groups stay
+in a topological order, so the search for such a path visits only groups between the two (Pearce and Kelly, 2006). After
+a merge, the groups that the search visited move behind the merged group. The order is a linked list whose entries have
+increasing numbers with gaps (Dietz and Sleator, 1987).
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.problems import Problem
 
 MOST_OPS = 64  # of a group
-MOST_MASKS = 63  # kinds of devices that are told apart
+MOST_MASKS = 63  # kinds of devices that `_masks` distinguishes
 
 
 class Tries(NamedTuple):
-    """Pairs that may be joined: the op that tries when it is visited, and its neighbour."""
+    """Pairs of ops that may be fused: `op` tries to merge with `neighbour` when it is visited."""
 
     op: Int64[np.ndarray, " tries"]
     neighbour: Int64[np.ndarray, " tries"]
 
 
 def tries(graph: ComputationGraph, edges: Bool[np.ndarray, " edges"], backward: Bool[np.ndarray, " ops"]) -> Tries:
-    """The pairs of some data edges, those of an op in a row, the most bytes first; of equals, the lowest neighbour.
+    """The pairs along some data edges, sorted by op, then by falling bytes, then by neighbour.
 
-    A `backward` op tries its readers, any other op what it reads.
+    A `backward` op tries its readers, any other op its producers.
     """
     fusable = rules(graph).fusable
     chosen = np.flatnonzero(edges & (graph.edge_data != NONE) & fusable[graph.edge_src] & fusable[graph.edge_dst])
@@ -54,10 +54,10 @@ def grown(
     device: Int32[np.ndarray, " ops"] | None,
     most_ops: int,
 ) -> Int32[np.ndarray, " ops"]:
-    """The fusion (the leader of each op) that comes of visiting ops in an order.
+    """The fusion (the leader of each op) after visiting the ops in `order`.
 
-    Groups obey the rules, have `most_ops` ops at most, ops of one device if there are devices, and leave their ops,
-    with all that is colocated, a device that allows them.
+    Groups obey the rules of fusion and have at most `most_ops` ops. If `device` is given, the ops of a group have one
+    device. Some device allows all ops of a group and all ops that are colocated with them.
     """
     if most_ops < 1:
         raise ValueError(f"most_ops: {most_ops} is less than 1")
@@ -82,8 +82,8 @@ def _colocated(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
 
 
 def _masks(problem: Problem, colocated: Int64[np.ndarray, " ops"]) -> UInt64[np.ndarray, " ops"]:
-    """A bit for each kind of device that allows an op and all that is
-    colocated with it; devices alike in what they allow are a kind.
+    """A bit for each kind of device that allows an op and all that is colocated with it; devices alike in what they
+    allow are a kind.
     """
     kinds = list({column.tobytes(): column for column in problem.allowed.T}.values())[:MOST_MASKS]
     mask = np.zeros(len(colocated), dtype=np.uint64)
@@ -154,8 +154,8 @@ def _root(parent, op):
 @part
 @no_type_check
 def _behind(first, last, out_ptr, reader, group, following, place, seen, search, queue):
-    """Fills `queue` with the groups before `last` that edges lead to from
-    `first`; returns how many, -1 where one leads to `last`.
+    """Fills `queue` with the groups before `last` that edges lead to from `first`; returns how many, -1 where one leads
+    to `last`.
     """
     count, done, here = 0, 0, first
     seen[first] = search

@@ -1,5 +1,5 @@
-"""What a move changes of what is sent: the features of a move that say
-which edges then lie within devices, and all transfers.
+"""What a move changes of what is sent: the features of a move that say which edges then lie within devices, and all
+transfers.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def lag_ns(terrain, edge_output, here, there):
 @no_type_check
 @part_allocates_nothing
 def neighbours(terrain, situation, work, ops, row):
-    """The edges between moved ops and others: shares of their bytes within the
-    new devices and within the old ones; the chain on them.
+    """The edges between moved ops and others: shares of their bytes within the new devices and within the old ones; the
+    chain on them.
     """
     stamp, edges = work.stamp[0], terrain.delays.edges
     inputs, outputs, inputs_there, outputs_there, beside_here, chain_sent = 1e-9, 1e-9, 0.0, 0.0, 0.0, 0.0
@@ -81,8 +81,8 @@ def neighbours(terrain, situation, work, ops, row):
 @no_type_check
 @part_allocates_nothing
 def _chain_sent(terrain, situation, output, source, reader, new, new_there):
-    """What the chain takes longer from an op to one that reads its output:
-    without a transfer that it waited for, or with a new one.
+    """What the chain takes longer from an op to one that reads its output: without a transfer that it waited for, or
+    with a new one.
     """
     if output == NOTHING:
         return 0.0
@@ -103,8 +103,8 @@ def _chain_sent(terrain, situation, output, source, reader, new, new_there):
 @no_type_check
 @part_allocates_nothing
 def transfers(terrain, situation, work, ops, row, occupied_ns):
-    """The transfers of all outputs that moved ops read or produce, before
-    and after: one to each other device with readers.
+    """The transfers of all outputs that moved ops read or produce, before and after: one to each other device with
+    readers.
     """
     stamp, size, edges = work.stamp[0], 0, terrain.delays.edges
     for op in ops:

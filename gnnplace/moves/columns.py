@@ -49,8 +49,8 @@ DRAWN = (*(f"grain {name}" for name in (*GRAINS, "walk")), "blocks", "guided", "
 
 
 def hopeless(rows: Float32[np.ndarray, "moves features"]) -> Bool[np.ndarray, " moves"]:
-    """Moves that can't improve the step: a device or channel would be
-    busy for as long as it takes, and nothing overflows.
+    """Moves that can't improve the step: a device or channel would be busy for as long as it takes, and nothing
+    overflows.
     """
     busy = np.maximum(rows[:, LOAD_AFTER], rows[:, CHANNEL_AFTER])
     return (busy >= 1) & (rows[:, OVERFLOW_BEFORE] == 0)

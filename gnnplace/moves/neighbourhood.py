@@ -80,8 +80,8 @@ class Neighbourhood(NamedTuple):
     bytes: Int64[np.ndarray, " units"]
 
     def start(self, placement: Placement) -> Devices:
-        """The device of each unit in a placement: that of its last op, or
-        the fastest allowed device if that one is not allowed.
+        """The device of each unit in a placement: that of its last op, or the fastest allowed device if that one is not
+        allowed.
         """
         device = np.zeros(self.closure.num_units, dtype=np.int32)
         device[self.closure.unit] = placement.device

@@ -1,5 +1,5 @@
-"""Sets of moves: drawn ones with their features, some of them, two sets
-together, and the same moves from another placement.
+"""Sets of moves: drawn ones with their features, some of them, two sets together, and the same moves from another
+placement.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The situation of a placement: what the timeline of its step says of every
-op and every device, as the features of moves read it.
+"""The situation of a placement: what the timeline of its step says of every op and every device, as the features of
+moves read it.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Situation(NamedTuple):
 
 
 def situation(problem: Problem, around: Neighbourhood, device: Devices, result: StepResult) -> Situation:
-    """The situation of a placement; its result must have a timeline, from
-    which all times are taken, whatever was measured.
+    """The situation of a placement; its result must have a timeline, from which all times are taken, whatever was
+    measured.
     """
     timeline, terrain = result.timeline, around.terrain
     assert timeline is not None and result.peak_memory_bytes is not None
@@ -124,8 +124,8 @@ def _chain_times(device, num_devices, chain, waits, end_ns):
 @kernel
 @no_type_check
 def _tails(delays, device, order, start_ns, end_ns, arrive_ns):
-    """The longest way from the end of each op to the end of the step: over
-    edges, as long as they took, and over the device's next op.
+    """The longest way from the end of each op to the end of the step: over edges, as long as they took, and over the
+    device's next op.
     """
     tail_ns, following = np.zeros(len(order)), np.full(delays.time_ns.shape[1], NONE)
     for place in range(len(order) - 1, -1, -1):

@@ -1,14 +1,13 @@
-"""The memory order of a placement, for the schedule `memory`: a sequence of all ops that keeps few bytes alive at a
-time.
+"""The memory order of a placement, for the schedule `memory`: a sequence of all ops that keeps few bytes alive.
 
 The sequence is built greedily. An op is a candidate once all its inputs are in the sequence. The next op is the
-candidate that adds the fewest bytes; ties go to the highest rank (that of the schedule critical-path), then to the
-lowest index. An op adds, by the rules for buffers of docs/execution-model.md#buffers,
+candidate that adds the fewest bytes; ties go to the highest rank of the schedule critical-path, then to the lowest
+index. By the rules for buffers of docs/execution-model.md#buffers, an op adds
 
-- the buffers of its outputs on its device, aliases excepted,
+- the buffers of its outputs on its device, except aliases,
 - a buffer on another device for each root that it sends there, unless that device produces the root,
-- minus each buffer on its device that it is the last to use: every other op there that consumes or produces the root is
-  already in the sequence, and no result holds the buffer.
+- minus each buffer on its device of which it is the last user: every other op there that consumes or produces the root
+  is already in the sequence, and no result holds the buffer.
 
 Its workspace does not count, because it is freed when the op ends. The priority of an op is the number of ops from it
 to the end of the sequence, itself included. Sethi and Ullman (1970) order trees for the fewest registers in this way;
@@ -103,8 +102,8 @@ def _buffers(delays, buffers, device, num_devices):
 @part
 @no_type_check
 def _add_sent(delays, buffers, device, num_devices, adds, size):
-    """Adds the buffers of sent outputs, one for each root and each device that
-    receives it: the size of the largest output sent there.
+    """Adds the buffers of sent outputs, one for each root and each device that receives it: the size of the largest
+    output sent there.
     """
     edges, out_ptr, output_root, output_bytes = delays.edges, delays.out_ptr, buffers.output_root, buffers.output_bytes
     slot_of = np.full(len(edges), -1, np.int64)

@@ -32,8 +32,8 @@ class Contracted(NamedTuple):
 
 
 def contracted(problem: Problem, grouping: Units, max_choices: int) -> Contracted:
-    """Joins units along heavy edges until there are at most `max_choices` ops
-    x devices, or one unit for each set of allowed devices.
+    """Joins units along heavy edges until there are at most `max_choices` ops x devices, or one unit for each set of
+    allowed devices.
     """
     graph, limit = problem.graph, max(1, max_choices // problem.num_devices)
     label = grouping.unit.astype(np.int64)

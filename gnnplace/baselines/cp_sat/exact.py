@@ -41,8 +41,8 @@ MOST_CARRIED = 100_000
 
 @dataclass(frozen=True)
 class Limit:
-    """The length of a search: work of about `seconds` that is the same on
-    every machine (`deterministic`), or wall-clock seconds.
+    """The length of a search: work of about `seconds` that is the same on every machine (`deterministic`), or
+    wall-clock seconds.
     """
 
     seconds: float = 10.0
@@ -77,9 +77,7 @@ class Solution:
 
 @dataclass(frozen=True, eq=False)
 class Proved(Placement):
-    """A placement by a search that proved that no step of the problem
-    is shorter than `bound_ns`, under any schedule.
-    """
+    """A placement with a proof that no step of the problem is shorter than `bound_ns`, under any schedule."""
 
     bound_ns: int = field(kw_only=True)
 
@@ -118,8 +116,8 @@ def exact(
 
 
 def _searchable(problem: Problem) -> bool:
-    """Whether the search, not the writing of its program, takes the time:
-    every edge and output has a few constraints for each link.
+    """Whether the search, not the writing of its program, takes the time: every edge and output has a few constraints
+    for each link.
     """
     carried = problem.graph.num_edges + len(np.unique(problem.graph.edge_data))
     return carried * len(problem.cluster.links) <= MOST_CARRIED

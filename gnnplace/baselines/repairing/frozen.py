@@ -66,8 +66,10 @@ _touches: WeakKeyDictionary[Problem, Touches] = WeakKeyDictionary()
 def frozen(
     problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline, just_in_time: bool = False
 ) -> Frozen:
-    """The step of a placement with frozen times. What is not sent to a device now would arrive there at once or, where
-    a channel is always busy, rather `just_in_time` for its first reader.
+    """The step of a placement with frozen times.
+
+    What is not sent to a device now would arrive there at once or, where a channel is always busy, rather
+    `just_in_time` for its first reader.
     """
     graph, touches = problem.graph, touches_of(problem)
     edges = np.unique(np.quantile(timeline.start_ns, np.linspace(0, 1, SLICES + 1)[:-1]).astype(np.int64))

@@ -66,8 +66,8 @@ def hasten(still, block_ptr, block_op, device, room, share):
 @part
 @no_type_check
 def _moved(still, block_ptr, block_op, device, scale, heap, hastens):
-    """Makes the moves of a heap, the best first, as long as one is worth
-    something; returns each block, what it left and where it went.
+    """Makes the moves of a heap, the best first, as long as one is worth something; returns each block, what it left
+    and where it went.
     """
     heapq.heapify(heap)
     moves = [(np.int64(-1), np.int64(-1), np.int64(-1))]

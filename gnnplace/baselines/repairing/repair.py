@@ -41,8 +41,8 @@ FREE = 1e-5  # of the step time: the cost of a move that costs nothing
 
 
 class Way(NamedTuple):
-    """How to repair: what a block has to hold to be moved, as a share of what
-    its device has too much, and when what it reads arrives.
+    """How to repair: what a block has to hold to be moved, as a share of what its device has too much, and when what it
+    reads arrives.
     """
 
     least: float
@@ -80,8 +80,8 @@ class Repair:
     budget: Budget | None = None
 
     def relieved(self, placement: Placement) -> Placement:
-        """The best placement of rounds that move blocks off overfull devices,
-        up to the first that fits; one that can't run as it is.
+        """The best placement of rounds that move blocks off overfull devices, up to the first that fits; one that can't
+        run as it is.
         """
         best = here = self._simulated(placement)
         tired, less = 0, np.zeros(self.problem.num_devices)
@@ -132,8 +132,8 @@ class Repair:
         return best
 
     def _faster_ones(self, here: _Round, less: Room, share: float) -> list[_Round]:
-        """Rounds after all moves that should hasten a step and, until one
-        does so by enough and fits, after the first of them only.
+        """Rounds after all moves that should hasten a step and, until one does so by enough and fits, after the first
+        of them only.
         """
         placement, result = here
         still, room = self._frozen(here, less)
@@ -185,8 +185,8 @@ class Repair:
         return self.budget is None or self.budget.allows(1) > 0
 
     def _less(self, result: StepResult, less: Room) -> Room:
-        """By how much less room than its memory each device is given: what
-        it had too much in all rounds since its first overflow.
+        """By how much less room than its memory each device is given: what it had too much in all rounds since its
+        first overflow.
         """
         over = self._over(result)
         return np.where(less > 0, less + over, np.minimum(over, 1.0))

@@ -158,8 +158,8 @@ def carry_all(still, root, device, carried, sent):
 @part
 @no_type_check
 def carry(still, root, home, on, carried, sign):
-    """Adds the time of a root's transfer to a device to that of its
-    channel, or takes it away; False where there is no link.
+    """Adds the time of a root's transfer to a device to that of its channel, or takes it away; False where there is no
+    link.
     """
     if home == on:
         return True

@@ -151,8 +151,8 @@ def _earliest(given, done, ready):
 @no_type_check
 @part_allocates_nothing
 def _first(given, done, ready, device, limit):
-    """The op that can start first on a device, and its start; -1 if none can
-    by `limit`, `LOST` if an op moved to another device.
+    """The op that can start first on a device, and its start; -1 if none can by `limit`, `LOST` if an op moved to
+    another device.
     """
     later, now, held, free = ready.later, ready.now, ready.held, _free(given, done, device)[2]
     _release(given, done, ready, device)
@@ -191,8 +191,8 @@ def _release(given, done, ready, device):
 @no_type_check
 @part_allocates_nothing
 def _start(given, done, ready, op, device, free):
-    """The start of an op on a device that is idle from `free` on (-1: it
-    can't run there), and whether the device holds it back.
+    """The start of an op on a device that is idle from `free` on (-1: it can't run there), and whether the device holds
+    it back.
     """
     home = done.device[given.unit[op]]
     if done.end[op] != -1 or (home != -1 and home != device):

@@ -16,8 +16,8 @@ from gnnplace.units.units import Units, kept_bytes, persistent_bytes, work_ns
 
 
 class Guide(NamedTuple):
-    """What distinguishes list schedulers: the order of ops, and a penalty
-    that is added to the finish time of an op on each device.
+    """What distinguishes list schedulers: the order of ops, and a penalty that is added to the finish time of an op on
+    each device.
     """
 
     sequence: Sequence

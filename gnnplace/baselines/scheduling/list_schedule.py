@@ -98,8 +98,8 @@ def settle(given, done, unit, device):
 @no_type_check
 @part_allocates_nothing
 def choose(given, done, op, view):
-    """The device for an op's unit: allowed, if possible linked to its inputs
-    and with room, and then with the earliest finish time.
+    """The device for an op's unit: allowed, if possible linked to its inputs and with room, and then with the earliest
+    finish time.
     """
     unit = given.unit[op]
     best, best_lacks, best_end = -1, 0, 0
@@ -193,8 +193,8 @@ def ready_everywhere(given, done, op):
 @no_type_check
 @part_allocates_nothing
 def _input_ns(given, done, output, there, device, end, sends):
-    """The arrival on `device` of an output (-1: a control edge) that is at
-    `end` on `there` (-1: not placed); -1 without a link.
+    """The arrival on `device` of an output (-1: a control edge) that is at `end` on `there` (-1: not placed); -1
+    without a link.
     """
     if there == -1 or there == device:
         return end
@@ -214,8 +214,8 @@ def _input_ns(given, done, output, there, device, end, sends):
 @no_type_check
 @part_allocates_nothing
 def _arrival(given, done, output, link, time, sends):
-    """The arrival of an output that may leave at `time`, through the channel
-    of its link and the receive channel if there is one.
+    """The arrival of an output that may leave at `time`, through the channel of its link and the receive channel if
+    there is one.
     """
     duration = given.transfer_ns[output, given.rate[link]]
     for channel in (given.channel[link], given.receiver[link]):

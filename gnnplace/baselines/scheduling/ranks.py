@@ -1,5 +1,5 @@
-"""Upward and downward ranks (Topcuoglu, Hariri and Wu, 2002): longest paths
-with mean times and transfers over the accelerators.
+"""Upward and downward ranks (Topcuoglu, Hariri and Wu, 2002): longest paths with mean times and transfers over the
+accelerators.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from gnnplace.problems import Problem
 
 
 class MeanCosts(NamedTuple):
-    """Mean times over the accelerators in ns: of each op, of the transfer of
-    each output between two of them, and of a control edge.
+    """Mean times over the accelerators in ns: of each op, of the transfer of each output between two of them, and of a
+    control edge.
     """
 
     work: Float[np.ndarray, " ops"]
