@@ -25,7 +25,7 @@ ONE = np.uint64(1)
 
 
 class Need(NamedTuple):
-    """The bytes that every placement holds while `op` runs: persistent bytes, and outputs and workspace that are alive."""
+    """The bytes that every placement holds while `op` runs: persistent bytes, outputs that are alive, the workspace."""
 
     op: int
     persistent_bytes: int
