@@ -104,7 +104,7 @@ def _guide(problem: Problem, around: Neighbourhood, device: Devices, result: Ste
 def _new(
     around: Neighbourhood, here: _Here, count: int, seen: set[int], generator: np.random.Generator
 ) -> list[Devices]:
-    """New placements. After `REDRAWS` draws without enough of them, known placements fill up the list."""
+    """New placements. After `REDRAWS` draws without enough of them, placements in `seen` fill up the list."""
     word, placements = int(hash_of(here.device)), list[Devices]()
     for attempt in range(REDRAWS):
         drawn = draw(around, here.device, here.guide, generator, count - len(placements))

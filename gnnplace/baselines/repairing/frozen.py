@@ -49,7 +49,7 @@ class Frozen(NamedTuple):
     last: Int32[np.ndarray, " ops"]
     leaves: Int32[np.ndarray, " roots"]  # the last slice in which a transfer sends it from the device that produces it
     arrives: Int32[np.ndarray, "roots devices"]  # the first slice in which it is, or could be, on another device
-    known: Bool[np.ndarray, "roots devices"]  # True: it arrives in that slice; False: just before its first reader
+    fixed: Bool[np.ndarray, "roots devices"]  # True: it arrives in that slice; False: just before its first reader
     persistent: Int64[np.ndarray, " ops"]
     workspace: Int64[np.ndarray, " ops"]
     time_ns: Int64[np.ndarray, "ops devices"]
@@ -87,7 +87,7 @@ def frozen(
     return Frozen(
         touches=touches, first=first, last=last, leaves=leaves,
         arrives=np.where(received < len(edges), received, arrives).astype(np.int32),
-        known=(received < len(edges)) | (not just_in_time), persistent=graph.persistent_bytes.astype(np.int64),
+        fixed=(received < len(edges)) | (not just_in_time), persistent=graph.persistent_bytes.astype(np.int64),
         workspace=graph.workspace_bytes.astype(np.int64), time_ns=problem.time_ns, allowed=problem.allowed,
         link=problem.cluster.link_index.astype(np.int32), rate=problem.link_rate,
         channel=problem.cluster.link_channel.astype(np.int32),

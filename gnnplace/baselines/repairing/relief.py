@@ -137,10 +137,10 @@ def _held_by_op(still, device, here, at):
                     end = max(end, slices - 1 if still.touches.result[touch] else still.last[op])
             if end >= at:
                 weight[producer] += still.touches.root_bytes[root]
-        elif not still.known[root, here] or still.arrives[root, here] <= at:
+        elif not still.fixed[root, here] or still.arrives[root, here] <= at:
             for touch in range(still.touches.ptr[root], still.touches.ptr[root + 1]):
                 op = still.touches.op[touch]
-                if device[op] == here and still.last[op] >= at and (still.known[root, here] or still.first[op] <= at):
+                if device[op] == here and still.last[op] >= at and (still.fixed[root, here] or still.first[op] <= at):
                     weight[op] += still.touches.bytes[touch]
     return weight
 

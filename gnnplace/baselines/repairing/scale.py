@@ -134,7 +134,7 @@ def held_bytes(still, device, slices):
 def arrives(still, root, on, first):
     """The slice in which a root arrives on a device that needs it from `first`: as now, or else just in time."""
     arrives = still.arrives[root, on]
-    return arrives if still.known[root, on] else max(arrives, first)
+    return arrives if still.fixed[root, on] else max(arrives, first)
 
 
 @kernel
