@@ -1,8 +1,9 @@
-"""Constraints on placements as problems of their own, which every planner, search, policy and bound respects without
-knowing of them.
+"""Constraints on placements.
 
-What has to stay whole becomes a colocation group, and devices that may not be used leave the cluster. Stages need more,
-that each device has one run of modules: `Stages` says where cuts may be, and `baselines/staged` searches them.
+A constraint turns a problem into another one: what must stay whole becomes a colocation group, and forbidden devices
+leave the cluster. So planners, searches, policies and bounds respect constraints without knowing of them. Stages need
+one rule more: each device has one run of consecutive modules. `Stages` says where cuts are possible, and
+`portfolio/stages` searches them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import chain
 
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
@@ -28,12 +30,12 @@ from gnnplace.units.variables import merged
 
 @dataclass(frozen=True)
 class Constraint:
-    """What a placement has to keep to; by default nothing.
+    """A rule for placements; by default it allows all of them. Raises ValueError.
 
-    `keep_whole` are names of modules, or of what modules are in (`h.0`), perhaps with wildcards that stand for a part
-    of a name (`h.*`): each of these stays on one device, and names with a `+` between (`wte+lm_head`) on the same.
-    `devices` are all that may be used, where there are any; `accelerators_only` leaves the CPUs out. There are at most
-    `max_cuts` boundaries between stages. Raises ValueError.
+    `keep_whole` names modules, or their ancestors (`h.0`). A wildcard stands for a part of a name (`h.*`). Everything
+    under a name stays on one device, and names joined by `+` (`wte+lm_head`) stay on the same device. If there are
+    `devices`, only these may be used; `accelerators_only` leaves out the CPUs. Stages have at most `max_cuts`
+    boundaries.
     """
 
     granularity: Granularity = "op"
@@ -53,30 +55,26 @@ class Constraint:
             raise ValueError(f"max_cuts: {self.max_cuts} is negative")
 
     def finer(self) -> Iterator[Constraint]:
-        """The same at each finer granularity, the coarsest first."""
+        """This constraint at each finer granularity, the coarsest first."""
         for name in reversed(GRANULARITIES[: GRANULARITIES.index(self.granularity)]):
             yield replace(self, granularity=name, max_cuts=None)
 
     def __str__(self) -> str:
-        """What is asked for, in words; nothing where nothing is."""
-        words = (
-            []
-            if self.granularity == "op"
-            else [f"whole {self.granularity}s" if self.granularity == "module" else "stages"]
-        )
+        """The constraint in words; empty if it allows everything."""
+        words = {"op": [], "module": ["whole modules"], "stage": ["stages"]}[self.granularity]
         words += [] if self.max_cuts is None else [f"at most {self.max_cuts} cuts"]
         words += [f"{', '.join(self.keep_whole)} whole"] if self.keep_whole else []
         words += [f"on {', '.join(self.devices)}"] if self.devices else []
-        return "; ".join([*words, *(["accelerators only"] if self.accelerators_only else [])])
+        words += ["accelerators only"] if self.accelerators_only else []
+        return "; ".join(words)
 
 
 @dataclass(frozen=True, eq=False)
 class Stages:
-    """A row of items, each a run of modules that no cut may divide: `item[i]` is the item of op i. A stage is a run of
-    items on a device.
+    """Where stages may be cut. A stage is a run of consecutive items on one device.
 
-    At most `most` devices may have one. `binding`: a placement has to consist of stages; else of whole modules, and
-    stages are one way.
+    An item is a run of modules that no cut may divide; `item[i]` is the item of op i. There are at most `most` stages.
+    If `binding`, a placement must consist of stages; otherwise of whole modules, which stages are.
     """
 
     item: Int64[np.ndarray, " ops"]
@@ -87,10 +85,9 @@ class Stages:
 
 @dataclass(frozen=True, eq=False)
 class Constrained:
-    """A problem under a constraint: `problem` uses some devices of the `whole` one. `of_whole` and `within` translate
-    placements between the two.
+    """A problem under a constraint: `problem` has some of the devices of `whole`, the problem without constraint.
 
-    `device[d]` is the index, in the whole problem, of device d of `problem`.
+    `device[d]` is the index in `whole` of device d of `problem`. `of_whole` and `within` translate placements.
     """
 
     whole: Problem
@@ -99,13 +96,13 @@ class Constrained:
     stages: Stages | None = None
 
     def of_whole(self, placement: Placement) -> Placement:
-        """A placement of `problem` as one of the whole problem."""
+        """The placement of the whole problem that a placement of `problem` means."""
         return replace(placement, device=self.device[placement.device])
 
     def within(self, placement: Placement) -> Placement:
-        """A placement of the whole problem as one of `problem`.
+        """The placement of `problem` that a placement of the whole problem means.
 
-        Raises ValueError where it breaks the constraint, stages aside.
+        Raises ValueError if it breaks the constraint; stages are not checked.
         """
         number = np.full(self.whole.num_devices, NONE, dtype=np.int32)
         number[self.device] = np.arange(len(self.device))
@@ -121,8 +118,8 @@ class Constrained:
 def constrained(problem: Problem, constraint: Constraint) -> Constrained:
     """The problem under a constraint.
 
-    Raises ValueError (one line) for names that there are not, and where no device that may be used is allowed for all
-    that has to stay together.
+    Raises ValueError (one line) for an unknown name, and if no usable device is allowed for all ops of a group that
+    must stay together.
 
     >>> import gnnplace as gp
     >>> problem = gp.problem("gpt2", cluster="k40-2")
@@ -140,7 +137,7 @@ def constrained(problem: Problem, constraint: Constraint) -> Constrained:
 
 
 def on_devices(problem: Problem, device: Int32[np.ndarray, " devices"]) -> Constrained:
-    """The problem on some of its devices, with the same graph; there may be ops that are allowed on none of them."""
+    """The problem on some of its devices, with the same graph. Some ops may be allowed on none of them."""
     return Constrained(problem, _on(problem, problem.graph, device), device)
 
 
@@ -167,7 +164,7 @@ def _devices(cluster: Cluster, constraint: Constraint) -> Int32[np.ndarray, " de
 
 
 def _part(cluster: Cluster, device: Int32[np.ndarray, " devices"]) -> Cluster:
-    """The cluster of some of its devices and of the links between them."""
+    """The cluster reduced to some of its devices and the links between them."""
     if len(device) == cluster.num_devices:
         return cluster
     devices = tuple(cluster.devices[index] for index in device.tolist())
@@ -176,7 +173,10 @@ def _part(cluster: Cluster, device: Int32[np.ndarray, " devices"]) -> Cluster:
 
 
 def _tied(graph: ComputationGraph, constraint: Constraint, devices: int) -> tuple[ComputationGraph, Stages | None]:
-    """The graph with what has to stay whole as colocation groups; and its stages, where whole modules are asked for."""
+    """The graph with a colocation group for everything that must stay whole, and its stages unless it may be cut by op.
+
+    `devices` is the number of usable devices.
+    """
     label, module_map, stages = colocation_closure(graph), modules(graph), None
     together = list(_kept_whole(module_map, constraint.keep_whole))
     if constraint.granularity != "op":
@@ -192,35 +192,33 @@ def _tied(graph: ComputationGraph, constraint: Constraint, devices: int) -> tupl
 
 
 def _kept_whole(module_map: Modules, names: Sequence[str]) -> Iterator[Bool[np.ndarray, " modules"]]:
-    """The modules that stay together, for each name, or for each that a name with wildcards means; of a sum of names
-    for all.
+    """The sets of modules that stay together.
 
-    Raises ValueError for a name of none.
+    A name gives one set, a name with wildcards a set for each name that matches, and names joined by `+` a single set.
+    Raises ValueError for a name of no module.
     """
     parts = [re.split(r"[/.]", name) for name in module_map.names]
     for name in names:
-        both = [_meant(module_map, parts, each) for each in name.split("+")]
-        yield from both[0] if len(both) == 1 else [np.logical_or.reduce([members for each in both for members in each])]
+        summands = [_matches(module_map, parts, summand) for summand in name.split("+")]
+        yield from summands[0] if len(summands) == 1 else [np.logical_or.reduce([*chain(*summands)])]
 
 
-def _meant(module_map: Modules, parts: list[list[str]], name: str) -> list[Bool[np.ndarray, " modules"]]:
-    """The modules that a name means, or each name that one with wildcards stands for.
-
-    Raises ValueError where there are none.
-    """
-    wanted = re.split(r"[/.]", name)
-    held: dict[tuple[str, ...], Bool[np.ndarray, " modules"]] = {}
-    for index, part in enumerate(parts):
-        if len(part) >= len(wanted) and all(map(fnmatchcase, part, wanted)):
-            held.setdefault(tuple(part[: len(wanted)]), np.zeros(len(parts), dtype=bool))[index] = True
-    if not held:
+def _matches(module_map: Modules, parts: list[list[str]], name: str) -> list[Bool[np.ndarray, " modules"]]:
+    """The modules under each name that matches `name`, which may have wildcards. Raises ValueError if none does."""
+    pattern = re.split(r"[/.]", name)
+    members: dict[tuple[str, ...], Bool[np.ndarray, " modules"]] = {}
+    for module, part in enumerate(parts):
+        if len(part) >= len(pattern) and all(map(fnmatchcase, part, pattern)):
+            members.setdefault(tuple(part[: len(pattern)]), np.zeros(len(parts), dtype=bool))[module] = True
+    if not members:
         raise ValueError(f"keep_whole: {strict_json.unknown('module', name, module_map.names)}")
-    return list(held.values())
+    return list(members.values())
 
 
 def _items(module_map: Modules, label: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """The item of each op. Items are modules in order; modules that have to stay together, and all modules between
-    them, are one item.
+    """The item of each op. Modules that must stay together, and all modules between them, are one item.
+
+    Ops with equal `label` stay together. Items keep the order of the modules.
     """
     first, last = np.full(len(label), module_map.num_modules), np.full(len(label), NONE)
     np.minimum.at(first, label, module_map.module)
@@ -233,7 +231,7 @@ def _items(module_map: Modules, label: Int64[np.ndarray, " ops"]) -> Int64[np.nd
 
 
 def _groups(graph: ComputationGraph, module_map: Modules, label: Int64[np.ndarray, " ops"]) -> Categorical:
-    """Colocation groups of equal labels, named by their first op's group or module; ops that are alone have none."""
+    """A colocation group for each label of several ops, named by the module of its first op."""
     labels, first, number, count = np.unique(label, return_index=True, return_inverse=True, return_counts=True)
     index = np.where(count > 1, np.cumsum(count > 1) - 1, NONE)[number].astype(np.int32)
     several = first[count > 1].tolist()
@@ -241,7 +239,7 @@ def _groups(graph: ComputationGraph, module_map: Modules, label: Int64[np.ndarra
 
 
 def _require_devices(problem: Problem, constraint: Constraint) -> None:
-    """Raises ValueError where no device is allowed for an op, or for all ops of a group."""
+    """Raises ValueError if an op is allowed on no device, or the ops of a group have no allowed device in common."""
     graph, names = problem.graph, ", ".join(problem.cluster.device_names)
     if not (possible := problem.allowed.any(axis=1)).all():
         raise ValueError(f"devices: op {graph.op_names[int(np.argmin(possible))]!r} is allowed on none of {names}")
@@ -250,11 +248,9 @@ def _require_devices(problem: Problem, constraint: Constraint) -> None:
     np.logical_and.at(legal, group, problem.allowed)
     torn = np.flatnonzero(~legal.any(axis=1))
     if len(torn):
-        wanted = [
-            f"{graph.op_names[op]!r} by {_named(problem, op)}"
-            for op in np.flatnonzero(group == group[torn[0]]).tolist()
-        ]
-        ways = list({words.rpartition(" by ")[2]: words for words in wanted}.values())
+        # one op for each set of allowed devices, the last
+        example = {_named(problem, op): graph.op_names[op] for op in np.flatnonzero(group == group[torn[0]]).tolist()}
+        ways = [f"{name!r} by {devices}" for devices, name in example.items()]
         what = f"granularity: {graph.colocation[int(torn[0])]!r} has to be whole"
         raise ValueError(
             f"{what}, but its ops are allowed by different devices ({'; '.join(ways)}); a finer granularity may do"
@@ -262,4 +258,5 @@ def _require_devices(problem: Problem, constraint: Constraint) -> None:
 
 
 def _named(problem: Problem, op: int) -> str:
+    """The names of an op's allowed devices."""
     return ", ".join(name for name, may in zip(problem.cluster.device_names, problem.allowed[op], strict=True) if may)

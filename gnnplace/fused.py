@@ -1,5 +1,6 @@
-"""The problem whose ops are the groups of a fusion, and placements of one as placements of the other
-(docs/execution-model.md#fusion).
+"""The problem that results from a fusion: each group of fused ops is one op (docs/execution-model.md#fusion).
+
+Placements of the original problem translate to the fused problem and back.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ MOST_KEPT = 32  # fusions of a problem that are kept
 
 @dataclass(frozen=True, eq=False)
 class Fused:
-    """A problem that was fused.
+    """A fused problem.
 
-    `op[i]` is the fused op of op i, `first[g]` the first op of fused op g, `output[k]` what output k was.
+    `op[i]` is the fused op of op i of the original problem, `first[g]` the first op of fused op g, and `output[k]` the
+    original number of output k.
     """
 
     problem: Problem
@@ -35,7 +37,7 @@ class Fused:
     output: Int64[np.ndarray, " outputs"]
 
     def contracted(self, placement: Placement) -> Placement:
-        """The placement of fused ops: each stands where its first op does and has the highest priority of its ops."""
+        """The placement of fused ops. Each has the device of its first op and the highest priority of its ops."""
         priority = None
         if placement.priority is not None:
             priority = np.full(len(self.first), np.iinfo(np.int64).min)
@@ -43,19 +45,19 @@ class Fused:
         return Placement(placement.device[self.first], placement.schedule, priority)
 
     def expanded(self, placement: Placement) -> Placement:
-        """A placement of fused ops as one of all ops."""
+        """The placement of all ops that a placement of fused ops means."""
         priority = None if placement.priority is None else placement.priority[self.op]
         return Placement(placement.device[self.op], placement.schedule, priority, self.first[self.op].astype(np.int32))
 
 
 _kept: WeakKeyDictionary[Problem, OrderedDict[bytes, Fused | str]] = WeakKeyDictionary()
-_lock = Lock()  # threads share what is kept
+_lock = Lock()  # threads share `_kept`
 
 
 def fused(problem: Problem, fusion: Int32[np.ndarray, " ops"]) -> Fused:
-    """The fused problem of a fusion; the last few of each problem are kept.
+    """The fused problem of a fusion. The last `MOST_KEPT` of each problem are kept.
 
-    Raises ValueError where ops can't be fused so.
+    Raises ValueError if the rules do not allow the fusion.
     """
     outcome = fused_or_refusal(problem, fusion)
     if isinstance(outcome, str):
@@ -64,7 +66,7 @@ def fused(problem: Problem, fusion: Int32[np.ndarray, " ops"]) -> Fused:
 
 
 def fused_or_refusal(problem: Problem, fusion: Int32[np.ndarray, " ops"]) -> Fused | str:
-    """The fused problem of a fusion, or why there is none."""
+    """The fused problem of a fusion, or the reason why the rules do not allow it."""
     leader = leaders(fusion)
     key = leader.tobytes()
     with _lock:
@@ -105,7 +107,8 @@ def _fused(problem: Problem, groups: FusedGroups) -> Fused:
         kernel=_most(graph.kernel.astype(np.int64), groups) > 0,
         block=graph.block[first],
         time_step=graph.time_step[first],
-        **_given_times(problem, first, several, times),
+        given_keys=_given_keys(problem),
+        given_time_ns=_given_times(problem, first, several, times),
         **_outputs(graph, groups, kept),
         **_edges(graph, groups, kept),
     )
@@ -117,7 +120,7 @@ def _fused(problem: Problem, groups: FusedGroups) -> Fused:
 def _by_group(
     graph: ComputationGraph, groups: FusedGroups, leaves: Bool[np.ndarray, " outputs"]
 ) -> Int64[np.ndarray, " kept"]:
-    """The outputs that leave, by group and then by their own order."""
+    """The outputs that leave their group, sorted by group and then by number."""
     kept = np.flatnonzero(leaves)
     return kept[np.argsort(groups.group[graph.output_op[kept]], kind="stable")]
 
@@ -139,22 +142,20 @@ def _rows(column: Categorical, rows: Int64[np.ndarray, " rows"]) -> Categorical:
 
 
 def _colocation(graph: ComputationGraph, groups: FusedGroups) -> Categorical:
-    """A fused op is colocated with all that its ops are colocated with:
-    colocation groups that it joins become one, the first of them.
-    """
+    """The colocation group of each fused op. Groups that share a fused op are merged into the first of them."""
     members = np.flatnonzero(graph.colocation.index != NONE)
-    of, label = groups.group[members], graph.colocation.index[members]
-    one = np.arange(len(graph.colocation.values))
+    fused_op, label = groups.group[members], graph.colocation.index[members]
+    merged = np.arange(len(graph.colocation.values))  # the group into which each is merged
     while True:
-        least = np.full(groups.number, len(one))
-        np.minimum.at(least, of, one[label])
-        joined = one.copy()
-        np.minimum.at(joined, label, least[of])
-        if np.array_equal(joined, one):
+        least = np.full(groups.number, len(merged))
+        np.minimum.at(least, fused_op, merged[label])
+        further = merged.copy()
+        np.minimum.at(further, label, least[fused_op])
+        if np.array_equal(further, merged):
             break
-        one = joined
+        merged = further
     index = np.full(groups.number, NONE, dtype=np.int32)
-    index[of] = one[label]
+    index[fused_op] = merged[label]
     return Categorical(graph.colocation.values, index)
 
 
@@ -164,13 +165,19 @@ def _allowed(
     several: Bool[np.ndarray, " groups"],
     allowed: Bool[np.ndarray, "groups devices"],
 ) -> Categorical:
-    """The kinds of a single op.
+    """The device kinds that each fused op allows.
 
-    Those of a group follow from its times, unless it may stand nowhere: then it lists no kind.
+    A single op keeps its kinds. For a group of several, the times say which devices are allowed, so it has no list; if
+    no device is allowed, its list is empty.
     """
     nowhere = len(graph.allowed.values)
     index = np.where(several, np.where(allowed.any(axis=1), NONE, nowhere), graph.allowed.index[first]).astype(np.int32)
     return Categorical((*graph.allowed.values, ""), index)
+
+
+def _given_keys(problem: Problem) -> tuple[str, ...]:
+    """The keys of the fused ops' given times: those of the graph, and the names of all devices."""
+    return tuple(dict.fromkeys((*problem.graph.given_keys, *problem.cluster.device_names)))
 
 
 def _given_times(
@@ -178,29 +185,28 @@ def _given_times(
     first: Int64[np.ndarray, " groups"],
     several: Bool[np.ndarray, " groups"],
     times: Int64[np.ndarray, "groups devices"],
-) -> dict[str, Any]:
-    """The times that ops give: of a group, for each device by name where all its ops may stand."""
-    given, names = problem.graph.given_time_ns[first], problem.cluster.device_names
+) -> Int64[np.ndarray, "groups keys"]:
+    """The given times. A single op keeps its own; a group of several has `times`, one for each device."""
+    column = {key: number for number, key in enumerate(_given_keys(problem))}
+    given = np.full((len(first), len(column)), NONE, dtype=np.int64)
+    given[:, : len(problem.graph.given_keys)] = problem.graph.given_time_ns[first]
     given[several] = NONE
-    keys = dict.fromkeys((*problem.graph.given_keys, *names))
-    table = np.full((len(first), len(keys)), NONE, dtype=np.int64)
-    table[:, : given.shape[1]] = given
-    places = [list(keys).index(name) for name in names]
-    table[:, places] = np.where(several[:, None], times, table[:, places])
-    return {"given_keys": tuple(keys), "given_time_ns": table}
+    devices = np.array([column[name] for name in problem.cluster.device_names])
+    given[np.ix_(several, devices)] = times[several]
+    return given
 
 
 def _outputs(graph: ComputationGraph, groups: FusedGroups, kept: Int64[np.ndarray, " kept"]) -> dict[str, Any]:
-    """The columns of the outputs that leave. An alias of what its own group makes has a buffer of its own."""
+    """The columns of the outputs that leave. An alias of an output of the same group has its own buffer."""
     group_of = groups.group[graph.output_op]
-    named = graph.output_alias.copy()
-    while True:  # past aliases within the group
-        inside = np.flatnonzero(named != NONE)
-        inside = inside[group_of[named[inside]] == group_of[inside]]
+    alias = graph.output_alias.copy()
+    while True:  # follow aliases until they name an output of another group
+        inside = np.flatnonzero(alias != NONE)
+        inside = inside[group_of[alias[inside]] == group_of[inside]]
         if not len(inside):
             break
-        named[inside] = graph.output_alias[named[inside]]
-    number = np.full(len(named) + 1, NONE, dtype=np.int64)
+        alias[inside] = graph.output_alias[alias[inside]]
+    number = np.full(len(alias) + 1, NONE, dtype=np.int64)
     number[kept] = np.arange(len(kept))
     rank = np.maximum(graph.output_rank, 0)
     dims = np.repeat(np.cumsum(rank)[kept] - rank[kept], rank[kept]) + _counting(rank[kept])
@@ -210,21 +216,21 @@ def _outputs(graph: ComputationGraph, groups: FusedGroups, kept: Int64[np.ndarra
         "output_dtype": _rows(graph.output_dtype, kept),
         "output_rank": graph.output_rank[kept],
         "output_dims": graph.output_dims[dims],
-        "output_alias": number[named[kept]],
+        "output_alias": number[alias[kept]],
         "output_is_result": graph.output_is_result[kept],
     }
 
 
 def _counting(lengths: Int32[np.ndarray, " rows"]) -> Int64[np.ndarray, " total"]:
-    """0, 1, ... for each row, as many as its length."""
+    """For each row the numbers 0, 1, ... up to its length, joined."""
     return np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
 def _edges(graph: ComputationGraph, groups: FusedGroups, kept: Int64[np.ndarray, " kept"]) -> dict[str, Any]:
-    """The edges between groups: an output once for each group that reads it, control once for each pair."""
+    """The edges between groups: one for each output and each group that reads it, one control edge for each pair."""
     src, dst = groups.group[graph.edge_src], groups.group[graph.edge_dst]
     output_ptr = np.searchsorted(groups.group[graph.output_op[kept]], np.arange(groups.number + 1))
-    # of each output within its group; `NONE` for control
+    # the number of each output within its group; `NONE` for control
     number = np.full(len(graph.output_bytes) + 1, NONE, dtype=np.int64)
     number[kept] = np.arange(len(kept)) - output_ptr[groups.group[graph.output_op[kept]]]
     # each group has a slot for control and one for each output

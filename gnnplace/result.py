@@ -1,6 +1,4 @@
-"""The result of one step of a placed graph, and two protocols:
-evaluators compute results, planners propose placements.
-"""
+"""The result of one step of a placed graph, and two protocols: evaluators compute results, planners place."""
 
 from __future__ import annotations
 
@@ -65,11 +63,11 @@ FEASIBLE, OVERFLOWS, TIMELESS = range(3)
 
 
 class Score(NamedTuple):
-    """Sorts results, best first: feasible ones by step time, then those that overflow a memory by the excess, then
-    those without a time.
+    """The score of a result; the lowest is the best.
 
-    `feasibility` is `FEASIBLE`, `OVERFLOWS` or `TIMELESS`. `excess_bytes` is the sum over devices of the bytes beyond
-    their memories.
+    Feasible results come first, by step time. Results that overflow a memory follow, by the excess. Results without a
+    time come last. `feasibility` is `FEASIBLE`, `OVERFLOWS` or `TIMELESS`. `excess_bytes` is the sum over devices of
+    the bytes beyond their memories.
     """
 
     feasibility: int
@@ -139,8 +137,7 @@ def _known(placement: Placement, problem: Problem) -> Placement:
 
 
 class Metrics(NamedTuple):
-    """How well one step uses its devices and channels, beyond its time. Shares are from 0 to 1; an unknown value is
-    None.
+    """How well one step uses its devices and channels. Shares are from 0 to 1; an unknown value is None.
 
     - `load_balance`: the mean load of the accelerators over the largest load of all devices. The load of a device is
       its busy time divided by its streams. POP's efficiency metrics define it so (Rosas, Giménez and Labarta, 2014). An

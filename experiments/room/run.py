@@ -17,13 +17,13 @@ from pathlib import Path
 from experiments import cells, output, results
 from experiments.cells import Cell
 from experiments.problems import heuristics, problem_of, time_ns
-from gnnplace.baselines.explanations import EXPLANATIONS, slower_than_one_device
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.single import fastest
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.corpus import clusters, manifest
 from gnnplace.corpus.manifest import Entry
 from gnnplace.portfolio import portfolio
+from gnnplace.portfolio.planners import BASELINES, slower_than_one_device
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 
@@ -169,7 +169,7 @@ def _slower(found: Mapping[str, Cell]) -> Counter[str]:
 
 
 def _explained(name: str, count: int, problems: int) -> str:
-    return f"- `{name}` is slower than the best single device on {count} of {problems}: {EXPLANATIONS[name]}"
+    return f"- `{name}` is slower than the best single device on {count} of {problems}: {BASELINES[name].slower}"
 
 
 def _share(share: float | None) -> str:

@@ -1,7 +1,7 @@
 """Simulated annealing over placements (Kirkpatrick, Gelatt and Vecchi, 1983). At temperature 0 it is hill climbing.
 
-Each round evaluates a few moves together and accepts or rejects the best of them. A placement is not evaluated twice as
-long as the search finds new ones. A temperature is a share of the step time and falls geometrically with the used share
+Each round evaluates a few moves together and accepts or rejects the best of them. No placement is evaluated twice as
+long as the search draws new ones. A temperature is a share of the step time and falls geometrically with the used share
 of the budget. From time to time the search evaluates the current placement with its timeline, to draw moves where the
 step waits (`moves.guide`); this counts as an evaluation.
 """
@@ -48,10 +48,10 @@ def annealing(
     hot: float = HOT,
     report: Report = lambda score: None,
 ) -> Placement:
-    """The best placement that the search evaluates; it respects `allowed` and is never worse than a `start` that does.
+    """The best placement that the search evaluates.
 
-    `hot` is the first temperature; at 0 the search accepts no worse placement. Raises ValueError where a unit is
-    allowed on no device.
+    It respects `allowed` and is never worse than a `start` that respects `allowed`. `hot` is the first temperature; at
+    0 the search accepts no worse placement. Raises ValueError if a unit is allowed on no device.
     """
     around, metered = neighbourhood(problem), budget.metered(evaluate)
 
@@ -68,14 +68,13 @@ def annealing(
         drawn = _new(around, here, count, seen, generator)
         worst = _worst(here.score, hot * (COLD / HOT) ** min(1.0, budget.used), generator)
         results = metered(problem, [around.placement(device, schedule) for device in drawn], limit_ns=worst.limit_ns)
-        stands, device = min(
-            zip([score(problem, result) for result in results], drawn, strict=True), key=lambda each: each[0]
-        )
-        if stands <= worst:
-            here, fresh = _Here(device, stands, here.guide), False
-            if stands < best.score:
+        scores = [score(problem, result) for result in results]
+        least = min(scores)
+        if least <= worst:
+            here, fresh = _Here(drawn[scores.index(least)], least, here.guide), False
+            if least < best.score:
                 best = here
-                report(stands)
+                report(least)
     return around.placement(best.device, schedule)
 
 
@@ -105,7 +104,7 @@ def _guide(problem: Problem, around: Neighbourhood, device: Devices, result: Ste
 def _new(
     around: Neighbourhood, here: _Here, count: int, seen: set[int], generator: np.random.Generator
 ) -> list[Devices]:
-    """New placements; after `REDRAWS` moves to known placements for each, the last of these."""
+    """New placements. After `REDRAWS` draws without enough of them, placements in `seen` fill up the list."""
     word, placements = int(hash_of(here.device)), list[Devices]()
     for attempt in range(REDRAWS):
         drawn = draw(around, here.device, here.guide, generator, count - len(placements))
@@ -119,8 +118,9 @@ def _new(
 
 
 def _worst(here: Score, temperature: float, generator: np.random.Generator) -> Score:
-    """The worst score that replaces `here` (Metropolis et al., 1953): a longer
-    step is accepted with chance exp(-longer / temperature).
+    """The worst score that replaces `here` (Metropolis et al., 1953).
+
+    A step that is longer by the share x is accepted with probability exp(-x / temperature).
     """
     longer = int(temperature * here.step_time_ns * generator.exponential())
     return here._replace(step_time_ns=here.step_time_ns + longer)

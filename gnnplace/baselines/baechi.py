@@ -68,7 +68,7 @@ START_WEIGHT = 0.01  # of the mean start beside the step time
 def m_topo(
     problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path"
 ) -> Placement:
-    """The placement of m-TOPO; the evaluator is not used. Raises ValueError where a unit is allowed on no device."""
+    """The placement of m-TOPO; the evaluator is not used. Raises ValueError if a unit is allowed on no device."""
     grouping = units(problem.graph, units_name)
     return Placement(expand(grouping, legalised(problem, grouping, filled(problem, grouping))), schedule)
 
@@ -107,7 +107,7 @@ def _in_topological_order(problem: Problem, units: Units) -> Int64[np.ndarray, "
 def m_etf(
     problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path"
 ) -> Placement:
-    """The faster of m-ETF's two placements. Raises ValueError where a unit is allowed on no device."""
+    """The faster of m-ETF's two placements. Raises ValueError if a unit is allowed on no device."""
     no_favourites = np.full(problem.num_ops, NONE, dtype=np.int64)
     return fastest_earliest_first(problem, evaluate, units(problem.graph, units_name), no_favourites, schedule)
 
@@ -115,7 +115,7 @@ def m_etf(
 def m_sct(
     problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path"
 ) -> Placement:
-    """The faster of m-SCT's two placements. Raises ValueError where a unit is allowed on no device."""
+    """The faster of m-SCT's two placements. Raises ValueError if a unit is allowed on no device."""
     grouping = units(problem.graph, units_name)
     cells = grouping if grouping.num_units <= MAX_CELLS else units(problem.graph, "coarse")
     child = favourite_consumers(problem, cells, favourite_children(problem, cells))
@@ -172,8 +172,9 @@ def relaxed(
 def favourite_consumers(
     problem: Problem, cells: Units, child: Int64[np.ndarray, " cells"]
 ) -> Int64[np.ndarray, " ops"]:
-    """The favourite child of each op: its consumer of highest upward rank
-    within the favourite child of its cell, or `NONE`.
+    """The favourite child of each op, or `NONE`.
+
+    It is the consumer of highest upward rank within the favourite child of the op's cell.
     """
     graph = problem.graph
     number = np.argsort(numbered(graph, upward_rank_ns(problem)))

@@ -1,6 +1,7 @@
-"""Parts of balanced work, as a partitioner makes them, and of balanced bytes where those of balanced work do not fit.
+"""Placements from a partitioner: parts of balanced work, and of balanced bytes if parts of balanced work do not fit.
 
-METIS (through its Python package) and Scotch balance one weight. A share of bytes in it makes room step by step.
+METIS (through its Python package) and Scotch balance a single weight. So the weight mixes work and bytes, with a
+growing share of bytes until a placement fits.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from gnnplace.result import Evaluator
 from gnnplace.units.units import Units, expand
 
 OF_BYTES = (0.0, 0.5, 0.9)  # shares of bytes in the weight that parts balance
-FEWER = 4  # times fewer seeds for those that balance bytes
+FEWER = 4  # weights with bytes get this many times fewer seeds
 
-# a share of bytes and the number of seeds to the parts of units
+# a function from a share of bytes and a number of seeds to partitions: the part of each unit
 Parts = Callable[[float, int], Sequence[Int64[np.ndarray, " units"]]]
 
 
@@ -33,20 +34,20 @@ def balanced(
     seeds: int,
     schedule: Schedule,
 ) -> Placement:
-    """The fastest placement of the parts of a share, the first under which one fits.
+    """The fastest placement for the first share of bytes with which one fits.
 
-    Raises ValueError where a unit is allowed nowhere.
+    Raises ValueError if a unit is allowed on no device.
     """
 
-    def placed(share: float) -> list[Placement]:
+    def placements(share: float) -> list[Placement]:
         partitions = parts(share, max(1, seeds // FEWER) if share else seeds)
         return [Placement(expand(units, legalised(problem, units, devices[part])), schedule) for part in partitions]
 
-    return fastest_that_fits(problem, map(placed, OF_BYTES), evaluate)
+    return fastest_that_fits(problem, map(placements, OF_BYTES), evaluate)
 
 
 def mixed(
     weight: Float[np.ndarray, " weights"], other: Shaped[np.ndarray, " weights"], share: float
 ) -> Float[np.ndarray, " weights"]:
-    """Weights of which a share of the sum is another's."""
+    """A mean of two weights in which `other` has a `share` of the sum."""
     return (1 - share) * weight + share * float(weight.sum()) / max(1.0, float(other.sum())) * other

@@ -7,8 +7,8 @@ highest priority is next. An op of the critical path goes to the critical-path d
 first, with insertion.
 
 This version places units, as HEFT does. A unit with an op of the critical path is critical. A critical unit is placed
-like any other unit where the critical-path device does not allow it, has no link from its inputs or is full. The result
-is the best of HEFT's six variants.
+like any other unit if the critical-path device does not allow it, has no link from its inputs or is full. The result is
+the best of HEFT's six variants.
 """
 
 from __future__ import annotations
@@ -32,18 +32,16 @@ from gnnplace.units.units import Units, UnitsName, units
 def critical_path_first(
     problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path"
 ) -> Placement:
-    """The fastest placement of the six variants. Raises ValueError where a unit is allowed on no device."""
+    """The fastest placement of the six variants. Raises ValueError if a unit is allowed on no device."""
     grouping = units(problem.graph, units_name)
     upward = upward_rank_ns(problem)
     priority = upward + downward_rank_ns(problem)
     order, critical = sequence(problem.graph, priority), critical_path(problem, upward, priority)
-    return fastest_schedule(
-        problem,
-        evaluate,
-        grouping,
-        lambda allowed: Guide(order, pins_ns(problem, grouping, allowed, critical)),
-        schedule,
-    )
+
+    def guide(allowed: Bool[np.ndarray, "units devices"]) -> Guide:
+        return Guide(order, pins_ns(problem, grouping, allowed, critical))
+
+    return fastest_schedule(problem, evaluate, grouping, guide, schedule)
 
 
 def critical_path(
@@ -64,8 +62,9 @@ def critical_device(
 def pins_ns(
     problem: Problem, units: Units, allowed: Bool[np.ndarray, "units devices"], critical: Int64[np.ndarray, " critical"]
 ) -> Int64[np.ndarray, "ops devices"]:
-    """A penalty that keeps critical units on the critical-path device:
-    `MAX_STEP_NS` for their ops on any other device, else 0.
+    """A penalty that keeps critical units on the critical-path device.
+
+    It is `MAX_STEP_NS` for their ops on any other device, else 0.
     """
     pinned = np.zeros((units.num_units, problem.num_devices), dtype=np.int64)
     pinned[units.unit[critical]] = MAX_STEP_NS

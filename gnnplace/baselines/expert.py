@@ -1,5 +1,4 @@
-"""The human expert of Mirhoseini et al. (2017 and 2018): each accelerator gets one layer, or a run of blocks with about
-equal work.
+"""The human expert of Mirhoseini et al. (2017, 2018): each accelerator gets a layer or a run of blocks of equal work.
 
 `layers` finds the block of each op. Convolutional image networks and graphs without blocks go to a single accelerator,
 as in the papers. The graph itself decides whether it is such a network; this module knows no names of networks.
@@ -29,7 +28,7 @@ IMAGE_RANK = 4  # samples, channels, height, width
 
 
 def expert(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "critical-path") -> Placement:
-    """The expert's placement. A convolutional network goes to the fastest accelerator whose memory it fits."""
+    """The expert's placement. A convolutional network goes to the fastest accelerator whose memory can hold it."""
     graph = problem.graph
     if block_numbers(graph).max() < 1 or _convolutional(graph):
         return single_gpu(problem, evaluate, schedule=schedule)
@@ -43,28 +42,28 @@ def expert(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "criti
 
 
 def _convolutional(graph: ComputationGraph) -> bool:
-    """Whether image convolutions are most of the work, or are in most blocks
-    (ConvNeXt does most of its work in matrix products).
+    """Whether image convolutions are most of the work, or occur in most blocks.
+
+    The latter is for ConvNeXt, which does most of its work in matrix products.
     """
-    of_images = graph.output_op[(graph.output_rank == NONE) | (graph.output_rank >= IMAGE_RANK)]  # not of sequences
-    convolves = graph.canonical_kind.among(CONVOLUTIONS) & np.isin(np.arange(graph.num_ops), of_images)
+    images = graph.output_op[(graph.output_rank == NONE) | (graph.output_rank >= IMAGE_RANK)]  # no sequences
+    convolves = graph.canonical_kind.among(CONVOLUTIONS) & np.isin(np.arange(graph.num_ops), images)
     number = block_numbers(graph)
     blocks = len(np.unique(number[convolves & (number != NONE)]))
     return int(graph.flops[convolves].sum()) * 2 > int(graph.flops.sum()) or blocks * 2 > int(number.max()) + 1
 
 
 def _of_units(units: Units, device: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " units"]:
-    """The device of each unit. All ops of a unit have the same one, since a family of ops consists of whole units."""
+    """The device of each unit. All its ops have the same device, since a family of ops consists of whole units."""
     wanted = np.empty(units.num_units, dtype=np.int64)
     wanted[units.unit] = device
     return wanted
 
 
 def _runs(work: Float[np.ndarray, " blocks"], speed: Float[np.ndarray, " runs"]) -> Int64[np.ndarray, " blocks"]:
-    """The run of each block. Runs are contiguous, and run r is on the r-th device; the largest time of a run is
-    minimal.
+    """The run of each block. Runs are contiguous, run r is on the r-th device, and the largest time is minimal.
 
-    Among these, the runs are as even as possible. So with as many layers as devices, each device gets one layer.
+    Among such runs, these are as even as possible. So with as many layers as devices, each device gets one layer.
     """
     ends = np.concatenate([[0.0], np.cumsum(work)])
     slowest, _ = _best_starts(ends, speed, np.inf)
@@ -80,10 +79,10 @@ def _runs(work: Float[np.ndarray, " blocks"], speed: Float[np.ndarray, " runs"])
 @kernel
 @no_type_check
 def _best_starts(ends, speed, slowest):
-    """The least time of the slowest run, or, where `slowest` limits it, the least sum of squared times; the start of
-    each run for each end.
+    """The least time of the slowest run, and the start of each run for each end.
 
-    On a tie the latest start wins, so that the first devices are used first.
+    If `slowest` is finite, it limits the time of each run, and the least sum of squared times takes the place of the
+    least time. On a tie the latest start wins, so that the first devices are used first.
     """
     least, starts = np.full(len(ends), np.inf), np.zeros((len(speed), len(ends)), np.int64)
     least[0] = 0.0

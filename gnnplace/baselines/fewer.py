@@ -1,7 +1,7 @@
-"""Planners without one of several equal devices: what they would propose if it was not there.
+"""Planners for a problem without one of several equal devices.
 
-Many planners spread work over all devices, so one more may make what they propose worse. Asked without it as well, they
-propose what they proposed before there was one more.
+Many planners spread work over all devices, so one device more may make their placements worse. If they also plan for
+the problem without that device, the best of both is never worse than before.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from gnnplace.result import Planner, StepResult
 
 
 def parts(problem: Problem) -> dict[str, Constrained]:
-    """The problem without the last one of each class of equal devices, by
-    that device's name, where two accelerators are left.
+    """The problem without the last device of each class of equal devices, by the name of that device.
+
+    A class is left out if fewer than two accelerators would remain.
     """
     every = np.arange(problem.num_devices, dtype=np.int32)
     last = [devices[-1] for devices in equal_devices(problem) if len(devices) > 1]
@@ -32,21 +33,19 @@ def parts(problem: Problem) -> dict[str, Constrained]:
 
 
 def on_part(plan: Planner, part: Constrained) -> Planner:
-    """A planner of the whole problem that runs `plan` on the devices of `part` alone."""
+    """A planner of the whole problem that runs `plan` on the devices of `part` only."""
     return lambda problem: part.of_whole(plan(part.problem))
 
 
 class OnPart:
-    """An evaluator of a part of a problem's devices: placements are
-    judged, and counted, as placements of the whole problem.
-    """
+    """An evaluator for a part of a problem's devices. It evaluates placements as placements of the whole problem."""
 
     def __init__(self, evaluate: Rationed, part: Constrained) -> None:
         self._evaluate, self._part = evaluate, part
 
     @property
     def left(self) -> int | None:
-        """What is left of the ration."""
+        """The number of evaluations left in the ration."""
         return self._evaluate.left
 
     @left.setter
@@ -56,12 +55,11 @@ class OnPart:
     def __call__(
         self, problem: Problem, placements: Sequence[Placement], *, timeline: bool = False, limit_ns: int | None = None
     ) -> tuple[StepResult, ...]:
-        of_whole = [self._part.of_whole(placement) for placement in placements]
-        return tuple(
-            map(self._on_part, self._evaluate(self._part.whole, of_whole, timeline=timeline, limit_ns=limit_ns))
-        )
+        whole = [self._part.of_whole(placement) for placement in placements]
+        results = self._evaluate(self._part.whole, whole, timeline=timeline, limit_ns=limit_ns)
+        return tuple(map(self._on_part, results))
 
     def _on_part(self, result: StepResult) -> StepResult:
-        """A result as the part's problem scores it; channels and timeline stay those of the whole."""
+        """The result for the devices of the part; channels and timeline remain those of the whole problem."""
         peak, device = result.peak_memory_bytes, self._part.device
         return replace(result, peak_memory_bytes=None if peak is None else peak[device], busy_ns=result.busy_ns[device])

@@ -45,11 +45,11 @@ def genetic(
     schedule: Schedule = "critical-path",
     others: Sequence[Placement] = (),
 ) -> Placement:
-    """The best placement that the search evaluates, never worse than `start` under the schedule; `others` join the
-    first population.
+    """The best placement that the search evaluates, never worse than `start` under the schedule.
 
-    `start` must respect `allowed`. Under the schedule `given` priorities evolve too, as offsets to the ranks of the
-    schedule critical-path, and the start keeps its own order. Raises ValueError where a unit is allowed on no device.
+    `start` must respect `allowed`; `others` join the first population. Under the schedule `given` priorities evolve
+    too, as offsets to the ranks of the schedule critical-path, and the start keeps its own order. Raises ValueError if
+    a unit is allowed on no device.
     """
     genes, metered = code(problem), budget.metered(evaluate)
     origin = Placement(start.device, schedule, priorities(problem, start) if schedule == "given" else None)

@@ -24,7 +24,7 @@ from gnnplace.units.units import UnitsName, units
 def heft(
     problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path"
 ) -> Placement:
-    """The fastest placement of the six variants. Raises ValueError where a unit is allowed on no device."""
+    """The fastest placement of the six variants. Raises ValueError if a unit is allowed on no device."""
     grouping = units(problem.graph, units_name)
     guide = Guide(sequence(problem.graph, upward_rank_ns(problem)))
     return fastest_schedule(problem, evaluate, grouping, lambda legal: guide, schedule)

@@ -1,14 +1,12 @@
-"""A placement from nothing but own evaluations: random list schedules, then a climb over ranked moves from the fastest
-of them.
+"""A search without other planners: random list schedules, then a climb over ranked moves from the fastest of them.
 
-Where none of them fits the memories, the one that overflows least is repaired first. No other planner's placement is a
+If no list schedule fits the memories, the one that overflows least is repaired first. No other planner's placement is a
 start, a sample or a feature. With a learned ranking this is how the policy `improver` places a graph that it never saw.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import itemgetter
 
 import numpy as np
 
@@ -21,7 +19,7 @@ from gnnplace.problems import Problem
 from gnnplace.result import FEASIBLE, Evaluator, score
 
 EVALUATIONS = 64
-# list schedules at most, and their share of the evaluations; the climb looks at the fastest again
+# the most list schedules, and their share of the evaluations; the climb evaluates the fastest again
 LISTS, FOR_LISTS = 23, 0.375
 REPAIRED = Way(least=0.01, just_in_time=False)
 
@@ -37,9 +35,9 @@ def improve(
     ranks: Sequence[Rank] = (path_estimate,),
     drawn: int = DRAWN,
 ) -> Placement:
-    """The best placement that it evaluates, from `start` or, without one, from random list schedules.
+    """The best placement that the search evaluates, from `start` or, without one, from random list schedules.
 
-    Raises ValueError where a unit is allowed on no device.
+    Raises ValueError if a unit is allowed on no device.
     """
     start = own_start(problem, evaluate, generator, budget, schedule) if start is None else start
     if not budget.allows(1):
@@ -56,18 +54,14 @@ def own_start(
     budget: Budget,
     schedule: Schedule = "critical-path",
 ) -> Placement:
-    """The fastest random list schedule; where none fits, what a repair makes of the one that overflows least."""
+    """The fastest random list schedule; if none fits, the repair of the one that overflows least."""
     source, counted = list_schedules(problem, generator, schedule), budget.metered(evaluate)
     count = LISTS if budget.evaluations is None else min(LISTS, int(FOR_LISTS * budget.evaluations))
     if count < 2:
         return source()
     placements = [source() for _ in range(count)]
-    best, placement = min(
-        zip((score(problem, result) for result in counted(problem, placements)), placements, strict=True),
-        key=itemgetter(0),
-    )
-    return (
-        placement
-        if best.feasibility == FEASIBLE
-        else Repair(problem, counted, REPAIRED, budget=budget).relieved(placement)
-    )
+    scores = [score(problem, result) for result in counted(problem, placements)]
+    best = placements[scores.index(min(scores))]
+    if min(scores).feasibility == FEASIBLE:
+        return best
+    return Repair(problem, counted, REPAIRED, budget=budget).relieved(best)

@@ -1,4 +1,4 @@
-"""The place of each op in the row of blocks, or of layers, as a human expert sees the model.
+"""The place of each op in the row of blocks or layers, as a human expert sees the model.
 
 Gradients, their sums and updates have the place of their layer. The column `block` of the graph puts embeddings into
 the first block, and softmax and attention into the last. A layer without a block joins the block whose forward ops have
@@ -20,7 +20,7 @@ from gnnplace.units.variables import families, merged
 
 
 def block_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
-    """The block of every op, tower after tower: its own block, that of its layer, or that of a neighbour."""
+    """The block of every op: its own, the block of its layer, or that of a neighbour. Towers follow one another."""
     top = _top_scopes(graph)
     layer = graph.layer.index.astype(np.int64)
     number = block_numbers(graph)
@@ -41,7 +41,7 @@ def block_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
 
 
 def layer_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
-    """The layer of every op, its own or that of a neighbour.
+    """The layer of every op: its own layer, or that of a neighbour.
 
     Layers with forward ops are numbered by the mean level of these ops.
     """
@@ -54,8 +54,7 @@ def layer_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
 
 
 def with_families(graph: ComputationGraph, place: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """Moves every op of a variable's family, or of a colocation group, to the place of its op with the most persistent
-    bytes.
+    """The places after each variable's family and each colocation group moves to its op with most persistent bytes.
 
     The gradient that a layer computes keeps the place of the layer, even if the weight belongs to another layer (a tied
     embedding).
@@ -91,6 +90,7 @@ def _towers(graph: ComputationGraph, top: Int64[np.ndarray, " ops"]) -> Int64[np
 
 
 def _forward(graph: ComputationGraph) -> Bool[np.ndarray, " ops"]:
+    """True for ops of the forward pass, and for ops without a phase."""
     return graph.phase.among(["forward"]) | (graph.phase.index == NONE)
 
 
@@ -112,9 +112,9 @@ def _mean_level(
 
 
 def _spread(graph: ComputationGraph, place: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """Fills unknown places from consumers, then from producers, nearest first.
+    """The places after ops without one get that of a consumer, then of a producer, the nearest first.
 
-    An op that no known place reaches gets place 0.
+    An op that no place reaches gets place 0.
     """
     place = place.copy()
     for ends in ((graph.edge_dst, graph.edge_src), (graph.edge_src, graph.edge_dst)):

@@ -1,6 +1,4 @@
-"""Devices as planners see them: CPUs and accelerators, allowed devices, and
-the fallback for a unit on a device that is not allowed.
-"""
+"""The devices on which planners may place units: CPUs, accelerators, allowed devices, and a fallback."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from gnnplace.units.units import Units, allowed, work_ns
 
 
 def processors(problem: Problem) -> Int64[np.ndarray, " processors"]:
-    """The indices of the CPUs. Raises ValueError where the cluster has no CPU."""
+    """The indices of the CPUs. Raises ValueError if the cluster has no CPU."""
     cpus = [index for index, device in enumerate(problem.cluster.devices) if device.kind == "cpu"]
     if not cpus:
         raise ValueError(
@@ -29,9 +27,9 @@ def on_accelerators(problem: Problem, legal: Bool[np.ndarray, "units devices"]) 
 
 
 def device_sets(problem: Problem, units: Units) -> list[Bool[np.ndarray, "units devices"]]:
-    """The masks of allowed devices that list schedulers try: all devices, and without CPUs if that makes a difference.
+    """The masks of allowed devices that list schedulers try: all devices, and no CPUs if that makes a difference.
 
-    Raises ValueError where a unit is allowed on no device.
+    Raises ValueError if a unit is allowed on no device.
     """
     legal = allowed(problem, units)
     fast = on_accelerators(problem, legal)
@@ -41,9 +39,9 @@ def device_sets(problem: Problem, units: Units) -> list[Bool[np.ndarray, "units 
 def legalised(
     problem: Problem, units: Units, wanted: Int64[np.ndarray, "*samples units"]
 ) -> Int32[np.ndarray, "*samples units"]:
-    """The wanted device of each unit, or the fastest allowed device where the wanted one is not allowed.
+    """The wanted device of each unit, or the fastest allowed device if the wanted one is not allowed.
 
-    Raises ValueError where a unit is allowed on no device.
+    Raises ValueError if a unit is allowed on no device.
     """
     legal = allowed(problem, units)
     shortest = np.where(legal, work_ns(problem, units), np.iinfo(np.int64).max).argmin(axis=1)

@@ -1,8 +1,6 @@
-"""METIS: one part for each accelerator, with balanced work and the least transfer time between parts (Karypis and
-Kumar, 1998).
+"""METIS (Karypis and Kumar, 1998): a part for each accelerator, with balanced work and little transfer time.
 
-A partitioner does not know the order of ops in time. The evaluator picks the best of several seeds, which makes up for
-little of that.
+A partitioner does not know the order of ops in time. The evaluator picks the best of several seeds, which helps little.
 """
 
 from __future__ import annotations
@@ -29,10 +27,10 @@ def metis(
     seeds: int = 8,
     schedule: Schedule = "critical-path",
 ) -> Placement:
-    """The fastest of the partitions of seeds `0..seeds-1` that fits. Raises ValueError where a unit is allowed on no
-    device.
+    """The fastest of the partitions of seeds `0..seeds-1` that fits.
 
-    Work is balanced; where no partition fits, bytes more and more, too, because the library balances one weight only.
+    Parts balance work; if none fits, they balance bytes more and more, because the library balances one weight only.
+    Raises ValueError if a unit is allowed on no device.
     """
     grouping = units(problem.graph, units_name)
     devices = problem.cluster.accelerators
@@ -46,7 +44,7 @@ def _partitions(
 ) -> list[Int64[np.ndarray, " units"]]:
     """The part of each unit, for each seed.
 
-    Of the weights and their targets, a share is bytes and memory, the rest work and speed.
+    The share `of_bytes` of the weights and their targets is bytes and memory, the rest work and speed.
     """
     work = work_ns(problem, units)[:, devices]
     speed, memory = work.sum(axis=0).min() / work.sum(axis=0), problem.cluster.memory_bytes[devices].astype(np.float64)

@@ -1,9 +1,9 @@
 """PEFT: list scheduling that looks ahead by an optimistic cost table (Arabnejad and Barbosa, 2014).
 
 `OCT(i, p)` is the longest path after op i on device p if every later op is on its best device, with idle devices and
-mean transfers: the maximum over consumers j of the minimum over devices w of
-`OCT(j, w) + time(j, w) + (mean transfer if w != p)`. The priority `rank_oct` of an op is the mean of its OCT. The ready
-op of highest priority is next. It goes where `EFT + OCT` is least, with insertion.
+mean transfers: the maximum over consumers j of the minimum over devices w of `OCT(j, w) + time(j, w) + (mean transfer
+if w != p)`. The priority `rank_oct` of an op is the mean of its OCT. The ready op of highest priority is next. It goes
+where `EFT + OCT` is least, with insertion.
 
 This version places units, as HEFT does. The first op of a unit decides for the whole unit, by the finish time of the
 unit's work plus the OCT of the op. The minimum is over devices that are allowed for the unit of j, and `rank_oct` is a
@@ -31,7 +31,7 @@ from gnnplace.units.units import Units, UnitsName, units
 def peft(
     problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path"
 ) -> Placement:
-    """The fastest placement of the six variants. Raises ValueError where a unit is allowed on no device."""
+    """The fastest placement of the six variants. Raises ValueError if a unit is allowed on no device."""
     grouping = units(problem.graph, units_name)
     return fastest_schedule(problem, evaluate, grouping, lambda allowed: guide(problem, grouping, allowed), schedule)
 
@@ -55,7 +55,7 @@ def optimistic_cost_ns(problem: Problem, allowed: Bool[np.ndarray, "ops devices"
 @kernel
 def _table(order, out_ptr, edge_dst, edge_data, time_ns, allowed, mean):
     ops, devices = time_ns.shape
-    # path: with the op's own time, infinite where it is not allowed
+    # path[op, device]: the table plus the op's own time; infinite if the device is not allowed
     table, path = np.zeros((ops, devices)), np.empty((ops, devices))
     shortest = np.empty(ops)
     for op in order[::-1]:

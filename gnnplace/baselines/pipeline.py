@@ -2,9 +2,9 @@
 
 The layers of the model form a row, each with its gradients and updates. A stage is a contiguous run of layers on one
 accelerator. A split minimises the largest time of a stage or of a transfer between neighbours, which is the throughput
-of a pipeline of many steps. A single step is not a pipeline, so every number of stages is tried, with devices in
-several orders, and the evaluator chooses. There is one split under a limit on persistent memory, one under a limit on
-persistent memory and all outputs, and one that balances memory alone. For graphs without layers or blocks the row
+of a pipeline of many steps. A single step is not a pipeline, so the evaluator chooses among all numbers of stages and
+several orders of devices. For each there is a split under a limit on persistent memory, a split under a limit on
+persistent memory and all outputs, and a split that balances memory alone. For graphs without layers or blocks the row
 consists of coarse units by their earliest start, so that stages are contiguous splits of a graph (Tarnawski et al.,
 2020).
 """
@@ -60,22 +60,21 @@ class StageLoads(NamedTuple):
 def pipeline(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "critical-path") -> Placement:
     """The fastest of all splits, over every number of stages.
 
-    Raises ValueError where a colocation group is allowed on no device.
+    Raises ValueError if a colocation group is allowed on no device.
     """
     closure = units(problem.graph, "ops")
-    first = np.unique(closure.unit, return_index=True)[1]  # the ops of a unit agree
+    first = np.unique(closure.unit, return_index=True)[1]  # all ops of a unit have the device of its first op
     rows = legalised(problem, closure, np.stack([split[first] for split in _splits(problem)]))
-    # as `np.unique` sorts, which is slow on long rows
+    # the order of `np.unique`, which is slow on long rows
     distinct = sorted({row.astype(">i4").tobytes(): row for row in rows}.items())
     device = expand(closure, np.stack([row for _, row in distinct]))
     return fastest(problem, [Placement(row, schedule) for row in device], evaluate)
 
 
 def split(stages: StageLoads) -> list[Int64[np.ndarray, " bounds"]]:
-    """The cuts, from 0 to the end, for each number of stages that fits: they minimise the largest load of a stage or
-    transfer.
+    """The cuts, from 0 to the end, for each number of stages that fits.
 
-    Ties go to small transfers, then to short last stages.
+    They minimise the largest load of a stage or transfer. Ties go to small transfers, then to short last stages.
     """
     start, load = _best_starts(*stages)
     splits = []
@@ -89,7 +88,7 @@ def split(stages: StageLoads) -> list[Int64[np.ndarray, " bounds"]]:
 
 
 def _splits(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:
-    """The device of every op in each split, and on each accelerator alone, whether it fits or not."""
+    """The device of every op in each split, and each accelerator alone, whether it fits or not."""
     for device in problem.cluster.accelerators:
         yield np.full(problem.num_ops, device)
     for place in _rows(problem):
@@ -98,7 +97,7 @@ def _splits(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:
 
 
 def splits_of_row(problem: Problem, place: Int64[np.ndarray, " ops"]) -> Iterator[Int64[np.ndarray, " places"]]:
-    """The device of every place of a row in each split; `place` is that of every op."""
+    """The device of every place of a row in each split; `place` has the place of every op."""
     row = _row(problem, place)
     for devices in _orders(problem):
         for stages in _objectives(problem, row, devices):
@@ -107,8 +106,9 @@ def splits_of_row(problem: Problem, place: Int64[np.ndarray, " ops"]) -> Iterato
 
 
 def _rows(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:
-    """The rows to split, as the place of every op: blocks, blocks divided
-    into layers, and layers alone; or else coarse units.
+    """The rows to split, as the place of every op: blocks, blocks divided into layers, and layers alone.
+
+    Without any of these, the row consists of coarse units.
     """
     graph = problem.graph
     layer, several_blocks = layer_of_ops(graph), block_numbers(graph).max() >= 1
@@ -143,9 +143,12 @@ def _row(problem: Problem, place: Int64[np.ndarray, " ops"]) -> LayerSums:
     weight[:, :-1] = 0.0
     weight[: len(owned), :-1] = problem.transfer_ns
     crossing = np.stack([_over(source, ends[0], weight, length), _over(ends[1], source, weight, length)])
-    work, persistent = _sums(place, problem.time_ns, length), _sums(place, graph.persistent_bytes, length)
     return LayerSums(
-        work, persistent, _sums(place[graph.output_op], owned, length), crossing[:, :, :-1], crossing[:, :, -1]
+        work_ns=_sums(place, problem.time_ns, length),
+        persistent=_sums(place, graph.persistent_bytes, length),
+        outputs=_sums(place[graph.output_op], owned, length),
+        send_ns=crossing[:, :, :-1],
+        crosses=crossing[:, :, -1],
     )
 
 
@@ -155,7 +158,7 @@ def _over(
     weight: Float[np.ndarray, "carried columns"],
     length: int,
 ) -> Float[np.ndarray, "cuts columns"]:
-    """The total weight over each cut; an entry lies over the cuts between places `low` and `high`."""
+    """The total weight across each cut; an entry crosses the cuts between places `low` and `high`."""
     change = np.zeros((length + 2, weight.shape[1]))
     np.add.at(change, low + 1, weight)
     np.subtract.at(change, high + 1, weight)
@@ -165,7 +168,7 @@ def _over(
 def _sums(
     place: Int64[np.ndarray, " rows"], values: Int64[np.ndarray, "rows *columns"], length: int
 ) -> Float[np.ndarray, "cuts *columns"]:
-    """The sum over the places before each cut."""
+    """The sum of the values before each cut."""
     change = np.zeros((length + 1, *values.shape[1:]))
     np.add.at(change, place + 1, values)
     return np.cumsum(change, axis=0)
@@ -180,8 +183,9 @@ def _orders(problem: Problem) -> list[Int64[np.ndarray, " accelerators"]]:
 
 
 def _objectives(problem: Problem, row: LayerSums, devices: Int64[np.ndarray, " stages"]) -> list[StageLoads]:
-    """Three objectives: time under a limit on persistent memory; time under a
-    limit that includes all outputs; and balanced memory.
+    """The loads of three objectives.
+
+    They are time under a limit on persistent memory, time under a limit that includes all outputs, and balanced memory.
     """
     load, cut = row.work_ns[:, devices].T.copy(), _transfers(problem, row, devices)
     room = problem.cluster.memory_bytes[devices].astype(np.float64)
@@ -199,15 +203,14 @@ def _objectives(problem: Problem, row: LayerSums, devices: Int64[np.ndarray, " s
 def _transfers(
     problem: Problem, row: LayerSums, devices: Int64[np.ndarray, " stages"]
 ) -> Float[np.ndarray, "stages cuts"]:
-    """The transfer time across each cut, in the slower direction; infinite where a needed link is missing."""
+    """The transfer time across each cut, in the slower direction; infinite if a needed link is missing."""
     cut = np.zeros((len(devices), len(row.persistent)))
     for stage in range(1, len(devices)):
         for way, (src, dst) in enumerate([(devices[stage - 1], devices[stage]), (devices[stage], devices[stage - 1])]):
             link = problem.cluster.link_index[src, dst]
             missing = np.where(row.crosses[way] > 0, np.inf, 0.0)
-            cut[stage] = np.maximum(
-                cut[stage], missing if link == NO_LINK else row.send_ns[way, :, problem.link_rate[link]]
-            )
+            sent_ns = missing if link == NO_LINK else row.send_ns[way, :, problem.link_rate[link]]
+            cut[stage] = np.maximum(cut[stage], sent_ns)
     return cut
 
 

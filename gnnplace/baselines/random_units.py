@@ -1,5 +1,6 @@
-"""Random search: the fastest of many placements that put each unit on a
-uniformly random accelerator (on a CPU if none is allowed).
+"""Random search: the fastest of many placements with each unit on a uniformly random accelerator.
+
+A unit that is allowed on no accelerator goes to a random CPU.
 """
 
 from __future__ import annotations
@@ -28,16 +29,15 @@ def random_units(
 ) -> Placement:
     """The fastest of `evaluations` draws.
 
-    Raises ValueError where a unit is allowed on no device, or if `evaluations` is less than 1.
+    Raises ValueError if a unit is allowed on no device, or if `evaluations` is less than 1.
     """
     grouping = units(problem.graph, units_name)
     legal = on_accelerators(problem, allowed(problem, grouping))
     best: list[Placement] = []
     for start in range(0, evaluations, BATCH):
         drawn = draw(legal, min(BATCH, evaluations - start), generator)
-        best = [
-            fastest(problem, [*best, *(Placement(device, schedule) for device in expand(grouping, drawn))], evaluate)
-        ]
+        placements = [Placement(device, schedule) for device in expand(grouping, drawn)]
+        best = [fastest(problem, [*best, *placements], evaluate)]
     if not best:
         raise ValueError(f"evaluations: {evaluations} is less than 1")
     return best[0]

@@ -1,19 +1,19 @@
-"""Hill climbing that ranks many moves by what the timeline says of them, and evaluates the most promising.
+"""Hill climbing that ranks many moves by features of the timeline and evaluates only the most promising.
 
-Each round draws moves, ranks them with those left of the rounds before, and evaluates the first few that differ, with
-their timelines. The best of these becomes the placement at hand unless it is worse; where several improve the step, all
-of them together are tried in the next round. The best of what is left is ranked again from the new placement. Moves
-after which a device or channel would be busy for longer than the step at hand takes come last, because they can't
+Each round draws moves, ranks them with the moves left from earlier rounds, and evaluates the first few that differ,
+with timelines. The best result becomes the current placement unless it is worse. If several moves improve the step, the
+next round also evaluates all of them together. The best of the moves left are ranked again from the new placement.
+Moves after which a device or channel would be busy for longer than the current step come last, because they can't
 improve it.
 
-`path_estimate` ranks without learning: the change of the critical chain and of the longest path through the moved ops.
-Several rankings take turns, more often those whose moves have gained more.
+`path_estimate` ranks without learning, by the change of the critical chain and of the longest path through the moved
+ops. Several rankings take turns; a ranking whose moves have gained more chooses more often.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -34,39 +34,38 @@ from gnnplace.result import Evaluator, Score, StepResult, score
 
 TOGETHER = 4  # moves evaluated together
 DRAWN = 150  # moves drawn from a new placement; half as many in each further round from the same one
-KEPT, MOST_KEPT = 24, 400  # of the best moves that are left: so many for the next placement, and for the next round
+KEPT, MOST_KEPT = 24, 400  # the most moves left over for a new placement, and for a further round from the same one
 ALIKE = 0.7  # moves that share more of their changes than this are not evaluated together
-LEAST_SHARE = 0.2  # of the moves, of each of several rankings
-EXPECTED, DOUBTS = 0.001, 2  # the gain of a move before any was seen, and how many moves that counts for
+LEAST_SHARE = 0.2  # the least share of the moves that each of several rankings chooses
+EXPECTED, DOUBTS = 0.001, 2  # the prior of the gain of a move, and its weight in moves
 
-Rank = Callable[[Float32[np.ndarray, "moves features"]], Float[np.ndarray, " moves"]]  # the higher, the sooner
+Rank = Callable[[Float32[np.ndarray, "moves features"]], Float[np.ndarray, " moves"]]  # the highest is tried first
 Report = Callable[[Score], object]
 
 
 def path_estimate(rows: Float32[np.ndarray, "moves features"]) -> Float64[np.ndarray, " moves"]:
-    """By how much the critical chain gets shorter, less what the longest
-    path through the moved ops then exceeds the step by.
-    """
+    """The decrease of the critical chain, minus the excess of the longest path through the moved ops over the step."""
     return -(rows[:, columns.PATH_BEYOND] + rows[:, columns.CHAIN_MORE]).astype(np.float64)
 
 
 class RankingTurns:
-    """How several rankings take turns: the share of each follows the mean gain of the moves that it chose so far."""
+    """The turns of several rankings: the share of each follows the mean gain of the moves that it chose so far."""
 
     def __init__(self, rankings: int) -> None:
         self.gained, self.chosen = np.full(rankings, EXPECTED * DOUBTS), np.full(rankings, float(DOUBTS))
 
     @property
     def shares(self) -> Float64[np.ndarray, " rankings"]:
-        """They sum to 1; each is at least `LEAST_SHARE`, or what equal shares would be."""
+        """The share of each ranking, at least `LEAST_SHARE` (or an equal share, if that is less). The sum is 1."""
         least, gain = min(LEAST_SHARE, 1 / len(self.gained)), self.gained / self.chosen
         return least + (1 - least * len(gain)) * gain / gain.sum()
 
     def merged(
         self, estimates: Float[np.ndarray, "rankings moves"], last: Bool[np.ndarray, " moves"]
     ) -> tuple[Int64[np.ndarray, " moves"], Int64[np.ndarray, " moves"]]:
-        """All moves in the order in which the rankings choose them, the
-        `last` ones last, and the ranking that chooses each move.
+        """All moves in the order in which the rankings choose them, and the ranking that chooses each move.
+
+        The moves marked `last` come last.
         """
         orders = [np.lexsort((-estimate, last)) for estimate in estimates]
         if len(orders) == 1:
@@ -76,14 +75,15 @@ class RankingTurns:
         return np.lexsort((at.min(axis=0), last)), at.argmin(axis=0)
 
     def learn(self, whose: Int64[np.ndarray, " tried"], gains: Sequence[float]) -> None:
-        """Takes note of what moves have gained, and which rankings chose them."""
+        """Records the gains of moves and the rankings that chose them."""
         np.add.at(self.gained, whose, gains)
         np.add.at(self.chosen, whose, 1.0)
 
 
 def _gain(before: Score, after: Score) -> float:
-    """The share of the step time that a move saves; 0 where it is no
-    better, EXPECTED where it is but a memory overflows.
+    """The share of the step time that a move saves; 0 if it is no better.
+
+    EXPECTED if it is better and the placement before overflows a memory.
     """
     if after >= before:
         return 0.0
@@ -91,7 +91,7 @@ def _gain(before: Score, after: Score) -> float:
 
 
 class _Here(NamedTuple):
-    """The placement at hand."""
+    """The current placement."""
 
     device: Devices
     score: Score
@@ -99,9 +99,7 @@ class _Here(NamedTuple):
 
 
 class _Ranked(NamedTuple):
-    """Moves that are not evaluated yet, with their features from the
-    placement at hand, and what each ranking makes of them.
-    """
+    """Moves that are not evaluated yet: their features from the current placement, and the scores of each ranking."""
 
     moves: Drawn
     rows: Float32[np.ndarray, "moves features"]
@@ -115,11 +113,8 @@ class _Ranked(NamedTuple):
         return _Ranked(some(self.moves, which), self.rows[which], self.estimates[:, which])
 
     def joined(self, other: _Ranked) -> _Ranked:
-        rows, estimates = (
-            np.concatenate([self.rows, other.rows]),
-            np.concatenate([self.estimates, other.estimates], axis=1),
-        )
-        return _Ranked(together(self.moves, other.moves), rows, estimates)
+        rows, estimates = ([self.rows, other.rows], [self.estimates, other.estimates])
+        return _Ranked(together(self.moves, other.moves), np.concatenate(rows), np.concatenate(estimates, axis=1))
 
 
 def ranked_climb(
@@ -136,75 +131,96 @@ def ranked_climb(
 ) -> Placement:
     """The best placement that the search evaluates; it respects `allowed` and is never worse than a `start` that does.
 
-    The evaluator must give timelines. A start that needs a missing link is returned as it is. Raises ValueError where a
-    unit is allowed on no device.
+    The evaluator must give timelines. A start that needs a missing link is returned. Raises ValueError if a unit is
+    allowed on no device.
     """
     around = neighbourhood(problem)
-    scratch, here, evaluated = (
-        work(around.terrain),
-        around.start(start),
-        partial(_evaluated, problem, budget.metered(evaluate), around, schedule),
-    )
-    (result,) = evaluated([here])
+    climb = _Climb(problem, budget.metered(evaluate), generator, schedule, ranks, drawn, around, work(around.terrain))
+    device = around.start(start)
+    (result,) = climb.results([device])
     if result.timeline is None:
-        return around.placement(here, schedule)
-    at = _Here(here, score(problem, result), situation(problem, around, here, result))
-    seen, pool, union, turns = {int(hash_of(here))}, None, None, RankingTurns(len(ranks))
+        return around.placement(device, schedule)
+    here, turns = climb.here(device, result), RankingTurns(len(ranks))
+    seen, pool, union = {int(hash_of(device))}, None, None
     while around.grains and (count := budget.allows(TOGETHER)):
-        pool = _filled(around, at, pool, seen, scratch, generator, drawn, ranks)
-        order, whose = turns.merged(pool.estimates, hopeless(pool.rows))
-        chosen = distinct(pool.moves, order, count - (union is not None), ALIKE)
-        tried = [*([] if union is None else [union]), *(pool.moves.after(int(move), at.device) for move in chosen)]
+        pool = climb.filled(pool, here, seen)
+        chosen, whose, left = _choose(pool, turns, count - (union is not None))
+        tried = [*([] if union is None else [union]), *(pool.moves.after(int(move), here.device) for move in chosen)]
         if not tried:
             break
         seen |= {int(hash_of(device)) for device in tried}
-        results = evaluated(tried, at.score.limit_ns)
+        results = climb.results(tried, here.score.limit_ns)
         scores = [score(problem, result) for result in results]
-        turns.learn(whose[chosen], [_gain(at.score, reached) for reached in scores[len(tried) - len(chosen) :]])
-        first, left = min(range(len(tried)), key=scores.__getitem__), order[~np.isin(order, chosen)]
-        if scores[first] <= at.score and results[first].timeline is not None:
-            union = _union(at, zip(scores, tried, strict=True), seen)
-            if scores[first] < at.score:
-                report(scores[first])
-            at = _Here(tried[first], scores[first], situation(problem, around, tried[first], results[first]))
-            pool = _Ranked.of(_seen_from(around, at, some(pool.moves, left[:KEPT]), scratch), ranks)
+        turns.learn(whose, [_gain(here.score, reached) for reached in scores[len(tried) - len(chosen) :]])
+        best = scores.index(min(scores))
+        if scores[best] <= here.score and results[best].timeline is not None:
+            if scores[best] < here.score:
+                report(scores[best])
+            union = _union(here, zip(scores, tried, strict=True), seen)
+            here = climb.here(tried[best], results[best])
+            pool = climb.ranked(here, some(pool.moves, left[:KEPT]))
         else:
             union, pool = None, pool.some(left[:MOST_KEPT])
-    return around.placement(at.device, schedule)
+    return around.placement(here.device, schedule)
 
 
-def _evaluated(
-    problem: Problem, evaluate: Evaluator, around: Neighbourhood, schedule: Schedule, tried: Sequence[Devices],
-    limit_ns: int | None = None,
-) -> tuple[StepResult, ...]:  # fmt: skip
-    """The steps of placements with their timelines."""
-    return evaluate(problem, [around.placement(device, schedule) for device in tried], timeline=True, limit_ns=limit_ns)
+@dataclass(frozen=True, eq=False)
+class _Climb:
+    """The parts of a climb that do not change from round to round."""
+
+    problem: Problem
+    evaluate: Evaluator
+    generator: np.random.Generator
+    schedule: Schedule
+    ranks: Sequence[Rank]
+    drawn: int
+    around: Neighbourhood
+    scratch: WorkingMemory
+
+    def results(self, tried: Sequence[Devices], limit_ns: int | None = None) -> tuple[StepResult, ...]:
+        """The steps of placements, with their timelines."""
+        placements = [self.around.placement(device, self.schedule) for device in tried]
+        return self.evaluate(self.problem, placements, timeline=True, limit_ns=limit_ns)
+
+    def here(self, device: Devices, result: StepResult) -> _Here:
+        """A placement as the current one; its result has a timeline."""
+        return _Here(device, score(self.problem, result), situation(self.problem, self.around, device, result))
+
+    def filled(self, pool: _Ranked | None, here: _Here, seen: set[int]) -> _Ranked:
+        """The pool with new moves. No move leads to a placement in `seen`, and no two to the same placement."""
+        if pool is None:
+            return self._fresh(here, self.drawn, seen)
+        there = [int(hash_of(here.device)) ^ change for change in pool.moves.change.tolist()]
+        new = self._fresh(here, self.drawn // 2, seen.union(there))
+        return pool.some(np.flatnonzero(unknown(there, seen))).joined(new)
+
+    def ranked(self, here: _Here, moves: Drawn) -> _Ranked:
+        """Moves that were drawn for another placement, ranked from the current one."""
+        moves = from_there(moves, here.device)
+        pool = Pool(moves, features(self.around.terrain, here.situation, moves, self.scratch))
+        return _Ranked.of(pool, self.ranks)
+
+    def _fresh(self, here: _Here, count: int, seen: set[int]) -> _Ranked:
+        pool = fresh(self.around, here.device, here.situation, self.generator, count, seen, self.scratch)
+        return _Ranked.of(pool, self.ranks)
 
 
-def _filled(
-    around: Neighbourhood, at: _Here, pool: _Ranked | None, seen: set[int], scratch: WorkingMemory,
-    generator: np.random.Generator, count: int,
-    ranks: Sequence[Rank],
-) -> _Ranked:  # fmt: skip
-    """The pool with new moves: none leads to a placement that was evaluated, and no two lead to the same one."""
-    if pool is None:
-        return _Ranked.of(fresh(around, at.device, at.situation, generator, count, seen, scratch), ranks)
-    there = [int(hash_of(at.device)) ^ change for change in pool.moves.change.tolist()]
-    new = fresh(around, at.device, at.situation, generator, count // 2, seen.union(there), scratch)
-    return pool.some(np.flatnonzero(unknown(there, seen))).joined(_Ranked.of(new, ranks))
+def _choose(
+    pool: _Ranked, turns: RankingTurns, count: int
+) -> tuple[Int64[np.ndarray, " chosen"], Int64[np.ndarray, " chosen"], Int64[np.ndarray, " left"]]:
+    """At most `count` moves to evaluate, the ranking that chooses each, and the other moves in their order."""
+    order, whose = turns.merged(pool.estimates, hopeless(pool.rows))
+    chosen = distinct(pool.moves, order, count, ALIKE)
+    return chosen, whose[chosen], order[~np.isin(order, chosen)]
 
 
-def _seen_from(around: Neighbourhood, at: _Here, moves: Drawn, scratch: WorkingMemory) -> Pool:
-    moves = from_there(moves, at.device)
-    return Pool(moves, features(around.terrain, at.situation, moves, scratch))
+def _union(here: _Here, tried: Iterable[tuple[Score, Devices]], seen: set[int]) -> Devices | None:
+    """The placement with all improvements; if they conflict, the better one prevails.
 
-
-def _union(at: _Here, tried: Iterable[tuple[Score, Devices]], seen: set[int]) -> Devices | None:
-    """All improvements together, the best one last so that it prevails;
-    None for fewer than two, and where it was evaluated.
+    None for fewer than two improvements, and if the placement was evaluated before.
     """
-    better = [device for reached, device in sorted(tried, key=itemgetter(0)) if reached < at.score]
-    together = at.device.copy()
+    better = [device for reached, device in sorted(tried, key=itemgetter(0)) if reached < here.score]
+    together = here.device.copy()
     for improved in reversed(better):
-        together = np.where(improved != at.device, improved, together)
+        together = np.where(improved != here.device, improved, together)
     return together if len(better) > 1 and int(hash_of(together)) not in seen else None

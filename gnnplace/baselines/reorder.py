@@ -1,10 +1,10 @@
 """Local search over the order of ops within devices. The devices of a placement stay; its priorities change.
 
 A move takes an op of the critical chain that waited for its device (or the sender of a transfer that waited for its
-channel), and an op that started on the same device meanwhile. It sets the priority of one just above or just below that
-of the other. If no op started meanwhile, the op that ran before goes later, and another op that was ready at its start
-goes earlier. In job shops only such exchanges can shorten a schedule (Nowicki and Smutnicki, 1996). Other moves add
-random keys to the priorities of a few random ops (Bean, 1994).
+channel), and an op that started on the same device meanwhile. It sets the priority of the first just above that of the
+second, or that of the second just below. If no op started meanwhile, the op that ran before runs later, and another op
+that was ready at its start runs earlier. In job shops only such exchanges can shorten a schedule (Nowicki and
+Smutnicki, 1996). Other moves add random keys to the priorities of a few random ops (Bean, 1994).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gnnplace.schedules.priorities import priorities
 TOGETHER = 4  # moves evaluated together
 CHANGES = 3  # the largest number of chain ops that one move changes
 SHAKEN, SPREAD = 0.1, 0.02  # the share of moves by random keys, and their range as a share of that of priorities
-SPACING = 2**20  # distance of neighbouring priorities, so that others fit between
+SPACING = 2**20  # the distance of neighbouring priorities, so that others fit in between
 
 
 class Reordering(NamedTuple):
@@ -40,16 +40,14 @@ class Reordering(NamedTuple):
 def reorder(
     problem: Problem, evaluate: Evaluator, generator: np.random.Generator, *, start: Placement, budget: Budget
 ) -> Placement:
-    """The devices of `start` under the best priorities found; never worse than `start` under its own schedule or any
-    other rule.
+    """The devices of `start` with the best priorities of the search.
 
-    Returns `start` itself if nothing is faster. The search ends early when nothing on the critical chain waits for a
-    device or a channel. The evaluator must give timelines. Raises ValueError where an edge needs a link that does not
-    exist.
+    The result is never worse than `start` under its own schedule or any other rule; it is `start` itself if nothing is
+    faster. The search ends early when nothing on the critical chain waits for a device or a channel. The evaluator must
+    give timelines. Raises ValueError if an edge needs a link that does not exist.
     """
-    rules = [start, *(Placement(start.device, rule) for rule in RULES if rule != start.schedule)][
-        : budget.allows(1 + len(RULES))
-    ]
+    rules = [start, *(Placement(start.device, rule) for rule in RULES if rule != start.schedule)]
+    rules = rules[: budget.allows(1 + len(RULES))]
     evaluated = partial(_evaluated, problem, budget.metered(evaluate), start.device)
     reorderings = evaluated([spaced(priorities(problem, rule)) for rule in rules])
     first, here = reorderings[0], min(reorderings, key=lambda one: one.score)
@@ -75,7 +73,7 @@ def reordered(
     evaluate: Evaluator,
     seed: int,
 ) -> Placement:
-    """The same as one of the searches of `best`, which draws from a seed and reports nothing."""
+    """`reorder` as a search of `best`: it draws from a seed and reports no scores."""
     return reorder(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget)
 
 
@@ -154,7 +152,7 @@ def _exchange(
         return late, int(generator.choice(ran))
     if node == late:
         before = int(waits.behind[node])
-        # could have started instead
+        # ops that could have started instead
         others = np.flatnonzero(beside & (waits.ready_ns <= start_ns[before]) & (start_ns > start_ns[before]))
         if len(others):
             return int(generator.choice(others)), before

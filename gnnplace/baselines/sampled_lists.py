@@ -1,7 +1,7 @@
-"""List schedules drawn at random: starts for searches that shall not depend on any heuristic's placement.
+"""Random list schedules: starts for searches that must not depend on the placement of any heuristic.
 
-Each draws how HEFT (Topcuoglu, Hariri and Wu, 2002) is varied: what is placed together, which devices may be used, how
-finish times are estimated, by how much the ranks are disturbed, and how much an op prefers the device of its stage.
+Each is a random variant of HEFT (Topcuoglu, Hariri and Wu, 2002). It draws the units, the usable devices, the estimate
+of finish times, the noise on ranks, and how much an op prefers the device of its stage.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from gnnplace.units.units import Units, UnitsName, allowed, expand, units
 
 
 class Settings(NamedTuple):
-    """How one list schedule is varied. Disturbances are in units of the longest path."""
+    """The settings of one list schedule."""
 
     units_name: UnitsName
     share: float  # of the accelerators, the fastest first; above 1: CPUs too
     view: int  # of `list_schedule.VIEWS`
-    downward: bool  # whether ops come by when they can start, not by the longest path behind them
-    disturbed: float
-    by_unit: bool  # disturbs the ranks of coarse units, not of ops
-    staged: float  # what an op costs on another device than that of its stage, in units of the mean load
-    kept: bool  # whether memories hold what is kept beside persistent bytes
+    downward: bool  # True: ops are sorted by their earliest start, not by the longest path behind them
+    disturbed: float  # the noise on ranks, in units of the longest path
+    by_unit: bool  # True: coarse units have a common noise
+    staged: float  # the penalty of an op on another device than that of its stage, in units of the mean load
+    kept: bool  # True: memories also hold outputs that live for most of the step
 
 
 def drawn(generator: np.random.Generator) -> Settings:
@@ -55,13 +55,13 @@ def drawn(generator: np.random.Generator) -> Settings:
 
 
 class _Constants(NamedTuple):
-    """What all list schedules of a problem share."""
+    """The tables that all list schedules of a problem share."""
 
     upward_ns: Float[np.ndarray, " ops"]
     downward_ns: Float[np.ndarray, " ops"]
     coarse: Units
     accelerators: Int64[np.ndarray, " accelerators"]  # the fastest first
-    position: Float[np.ndarray, " ops"]  # the share of all work that could be done before the middle of an op
+    position: Float[np.ndarray, " ops"]  # the share of the work before the middle of an op, in order of earliest starts
     mean_load_ns: float
 
 
@@ -86,7 +86,7 @@ def _of(problem: Problem) -> _Constants:
 def list_schedule(
     problem: Problem, settings: Settings, generator: np.random.Generator, schedule: Schedule = "critical-path"
 ) -> Placement:
-    """The placement of one list schedule. Raises ValueError where a unit is allowed on no device."""
+    """The placement of one list schedule. Raises ValueError if a unit is allowed on no device."""
     constants = _of(problem)
     grouping = units(problem.graph, settings.units_name)
     used = constants.accelerators[: max(1, round(min(1.0, settings.share) * len(constants.accelerators)))]
@@ -111,9 +111,9 @@ def _devices(
     legal = allowed(problem, grouping)
     if settings.share > 1:
         return legal
-    accelerated = on_accelerators(problem, legal)
-    some = accelerated & np.isin(np.arange(problem.num_devices), used)
-    return np.where(some.any(axis=1, keepdims=True), some, accelerated)
+    fast = on_accelerators(problem, legal)
+    some = fast & np.isin(np.arange(problem.num_devices), used)
+    return np.where(some.any(axis=1, keepdims=True), some, fast)
 
 
 def _priority(constants: _Constants, settings: Settings, generator: np.random.Generator) -> Float[np.ndarray, " ops"]:
@@ -121,18 +121,17 @@ def _priority(constants: _Constants, settings: Settings, generator: np.random.Ge
     rank = longest - constants.downward_ns if settings.downward else constants.upward_ns
     if not settings.disturbed:
         return rank
-    noise = (
-        generator.gumbel(size=constants.coarse.num_units)[constants.coarse.unit]
-        if settings.by_unit
-        else generator.gumbel(size=len(rank))
-    )
+    if settings.by_unit:
+        noise = generator.gumbel(size=constants.coarse.num_units)[constants.coarse.unit]
+    else:
+        noise = generator.gumbel(size=len(rank))
     return rank + settings.disturbed * longest * noise
 
 
 def _added_ns(
     problem: Problem, constants: _Constants, settings: Settings, used: Int64[np.ndarray, " used"]
 ) -> Int64[np.ndarray, "ops devices"] | None:
-    """What it costs each op to stand elsewhere than on the device of its stage; stages have equal work."""
+    """The penalty of each op on each device other than that of its stage; None without one. Stages have equal work."""
     if not (settings.staged and len(used)):
         return None
     stage = used[np.minimum((constants.position * len(used)).astype(np.int64), len(used) - 1)]

@@ -35,7 +35,7 @@ def scotch(
 ) -> Placement:
     """The fastest of the mappings of seeds `0..seeds-1` onto all devices.
 
-    Raises ValueError where a unit is allowed on no device, MissingScotchError where Scotch's library is not installed.
+    Raises ValueError if a unit is allowed on no device, MissingScotchError if Scotch's library is not installed.
     """
     return _mapped(problem, evaluate, np.arange(problem.num_devices), units_name, seeds, schedule)
 
@@ -74,7 +74,7 @@ def _mapped(
 def _graph(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"], of_bytes: float) -> Weighted:
     """The graph of units.
 
-    The weight of a unit is its mean time over devices and a share of its bytes, the weight of an edge its bytes.
+    The weight of a unit mixes its mean time over devices with its bytes; the weight of an edge is its bytes.
     """
     edges = unit_edges(problem.graph, units)
     joined = adjacency(edges, units.num_units, edges.bytes.astype(np.float64))
@@ -85,9 +85,9 @@ def _graph(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"],
 
 
 def _machine(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"], of_bytes: float) -> Weighted:
-    """The graph of devices. The weight of a device is its speed and a share of its memory.
+    """The graph of devices. The weight of a device mixes its speed with its memory.
 
-    The distance of two is the time of a byte on the slower of their links.
+    The distance of two devices is the time of a byte on the slower of their links.
     """
     count, cluster = len(devices), problem.cluster
     work = work_ns(problem, units)[:, devices].sum(axis=0).astype(np.float64)
@@ -107,5 +107,5 @@ def _machine(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"
 
 
 def _whole(weight: Float[np.ndarray, " weights"], total: float) -> Int64[np.ndarray, " weights"]:
-    """Integer weights of at least 1 with a sum of about `total` at most."""
+    """Integer weights of at least 1 whose sum is about `total` at most."""
     return whole(weight, total * float(weight.max(initial=1.0)) / max(1.0, float(weight.sum())))

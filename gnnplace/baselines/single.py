@@ -1,6 +1,4 @@
-"""Everything on one device, except ops that are not allowed there: the
-best CPU, the best accelerator, the best of all.
-"""
+"""Everything on one device, except ops that are not allowed there: the best CPU, accelerator or device of all."""
 
 from __future__ import annotations
 
@@ -26,9 +24,9 @@ def fastest(problem: Problem, placements: Sequence[Placement], evaluate: Evaluat
 
 
 def fastest_that_fits(problem: Problem, proposals: Iterable[Sequence[Placement]], evaluate: Evaluator) -> Placement:
-    """The placement with the best score of the first proposals, and of further ones only as long as none is feasible.
+    """The placement with the best score. Further proposals are evaluated only as long as none is feasible.
 
-    Raises ValueError where there are none.
+    Raises ValueError if there are no placements.
     """
     best: tuple[Score, Placement] | None = None
     for placements in proposals:
@@ -60,10 +58,9 @@ class OneDevice(NamedTuple):
 
 
 def best_device(problem: Problem, evaluate: Evaluator, schedule: Schedule = "critical-path") -> OneDevice | None:
-    """The device on which everything takes least time, of those on which it fits, or where there are none of all; the
-    first on a tie.
+    """The fastest device among those that hold the whole graph; if none does, the fastest of all.
 
-    None where no step has a time, because of missing links.
+    Ties go to the first. None if no step has a time, because of missing links.
     """
     results = evaluate(problem, on_each(problem, range(problem.num_devices), schedule))
     timed = [
@@ -75,7 +72,7 @@ def best_device(problem: Problem, evaluate: Evaluator, schedule: Schedule = "cri
 
 
 def single_cpu(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "critical-path") -> Placement:
-    """Everything on the fastest CPU. Raises ValueError where the cluster has no CPU."""
+    """Everything on the fastest CPU. Raises ValueError if the cluster has no CPU."""
     return fastest(problem, on_each(problem, processors(problem), schedule), evaluate)
 
 

@@ -1,5 +1,6 @@
-"""Lower bounds on the step time of every feasible placement, each with a proof: they say how far a placement is from
-the optimum at most.
+"""Lower bounds on the step time of every feasible placement, each with a proof.
+
+They limit how far a placement is from the optimum.
 
 A feasible placement respects `allowed`, keeps colocation groups together, needs only links that exist and fits every
 memory. Each bound holds by itself. The module in brackets proves it:
@@ -7,8 +8,8 @@ memory. Each bound holds by itself. The module in brackets proves it:
 - `critical-path`: the longest path, with each op on the fastest device that allows it and has the memory, and free
   transfers.
 - `load`: the least time for all work if units could be split among unequal devices with limited memories (`load`).
-- `channels`: as `load`, with what channels carry where state fits no class of devices, so that some of it is not beside
-  its readers.
+- `channels`: as `load`, with the transfers that are necessary because no class of devices can hold all state, so that
+  some state is not on the device of its readers (`channels`).
 - `paths`: for some op, the least time before it, its own time and the least time after it. This counts transfers that
   no placement avoids, ops that share one device, and the load of its ancestors and descendants (`paths`).
 - `transfers`: as `paths` without the load of ancestors and descendants; it replaces `paths` beyond `MOST_QUADRATIC`
@@ -17,19 +18,14 @@ memory. Each bound holds by itself. The module in brackets proves it:
   (`paths`).
 - `split`: connected ops either run on one device with enough memory, or an edge between them crosses devices (`paths`).
 
-A bound that shows that no placement is feasible is left out.
+A bound that would show that no placement is feasible is left out.
 
-With `fusion` the bounds hold for every fusion of the ops, too: they are those of a problem that no fused step beats
-(`unfused`).
-
-A problem without fusion whose steps are no longer than any fused step: what lower bounds for every fusion are
-computed from.
-
-A fused op takes at least the sum, over its ops, of their arithmetic and of what the roofline does not explain, and the
-launch of its heavy op, if it has one (`costs.fused_ops`). So each op may take only that much, and a fused step becomes
-a step without fusion: the ops of a group run one after another while the fused op does. Then the buffers of tensors
-that stayed in the group exist, too. A device whose memory is larger by all outputs that may run into a fused op has
-room for them.
+With `fusion`, the bounds hold for every fusion of the ops too. They are the bounds of another problem, without fusion,
+in which a step takes no longer than any fused step (`unfused`). A fused op takes at least the sum, over its ops, of
+their arithmetic and of the time that the roofline does not explain, plus the launch of its heavy op if it has one
+(`costs.fused_ops`). So in that problem each op takes only that much. The ops of a group run one after another while the
+fused op would run. Their tensors then need buffers too, so each memory is larger by all outputs that may stay within a
+fused op.
 """
 
 from __future__ import annotations
@@ -94,6 +90,7 @@ def _ends(classes: Relaxed, price: Float[np.ndarray, " ops"], worth: float) -> E
 
 
 def _loads_and_paths(priced: Relaxed, classes: Relaxed) -> dict[str, int]:
+    """All bounds except the critical path; the load is computed on `priced`, paths on the fewer `classes`."""
     needs = loads(priced)
     prices = best_prices(needs)
     price, worth = op_prices(priced, prices)
@@ -115,8 +112,10 @@ _unfused: WeakKeyDictionary[Problem, Problem] = WeakKeyDictionary()
 
 
 def unfused(problem: Problem) -> Problem:
-    """The problem without fusion of which no step is longer than a fused step of `problem`. It is cached as long as
-    `problem` lives."""
+    """A problem without fusion whose steps take no longer than any fused step of `problem`.
+
+    It is kept as long as `problem` lives.
+    """
     if problem not in _unfused:
         fuses, part = may_fuse(problem.graph), parts(problem)[0]
         launch_ns = np.where(rules(problem.graph).heavy[:, None], part.launch_ns, 0)
@@ -136,7 +135,7 @@ def may_fuse(graph: ComputationGraph) -> Bool[np.ndarray, " ops"]:
 
 
 def _roomier(graph: ComputationGraph, cluster: Cluster, fuses: Bool[np.ndarray, " ops"]) -> Cluster:
-    """The cluster with room on each device for all outputs of tensors that ops which may be fused make."""
+    """The cluster with more memory on each device: room for all outputs of ops that may be fused."""
     room = int(graph.output_bytes[fuses[graph.output_op[graph.output_root]]].sum())
     devices = [replace(device, memory_bytes=min(MAX_BYTES, device.memory_bytes + room)) for device in cluster.devices]
     return replace(cluster, devices=tuple(devices))

@@ -1,18 +1,19 @@
-"""The channels bound: the load bound, with the time that channels need to carry what does not lie beside its readers.
+"""The channels bound: the load bound with the time that channels need for transfers that no placement avoids.
 
-Where state (parameters, moments of an optimiser) fits no class of devices alone, some of it lies on another, and either
-its readers run there too, or it is sent. The load bound lets units be split into fractions; here, of an output that
-touches state, a device class is left by at least the fraction of its producer that is there minus the fraction of each
-reader that is there. A linear program:
+If the state (parameters, moments of an optimiser) fits no class of devices alone, some of it is on another class. Then
+its readers run there too, or it is sent. The load bound lets units be split into fractions. Here, an output that
+touches state leaves a class of devices with at least the fraction of its producer there minus the fraction of each
+reader there. A linear program:
 
-    minimise T     over the fractions x[u, c] of unit u on class c, which sum to 1, and z[o, c] of output o that leaves
-    class c such that      time of the units on c                     <= T * streams of c
-                   time of what leaves c on channels out of c <= T * channels out of c bytes of the units and of the
-                   rest on c    <= memory of c           (the rest is alive at once, anywhere: `memory.need`) x[producer
-                   of o, c] - x[reader of o, c]    <= z[o, c]               for each reader of o
+    minimise T  over x[u, c], the fraction of unit u on class c (they sum to 1 over c),
+                and z[o, c], the fraction of output o that leaves class c, such that
+      time of the units on c                        <= T * streams of c
+      time of the leaving outputs on channels of c  <= T * channels out of c
+      bytes of the units and of the rest on c       <= memory of c
+      x[producer of o, c] - x[reader of o, c]       <= z[o, c]  for each reader of o
 
-Any non-negative prices of its rows prove a bound (weak duality), so the solver's accuracy can't make it wrong
-(`_value_ns`).
+The rest is what is alive at once on any devices (`memory.need`). Any non-negative prices of the rows prove a bound
+(weak duality), so the accuracy of the solver can't make it wrong (`_value_ns`).
 """
 
 from __future__ import annotations
@@ -28,15 +29,14 @@ from gnnplace.bounds.relaxed import NEVER, Relaxed
 from gnnplace.graph import NONE
 from gnnplace.units.units import persistent_bytes
 
-RATIOS = 100  # units without state are summed up where their times on classes have the same ratios up to 1 / RATIOS
-MOST_READS = 20_000  # beyond which the largest outputs count alone
-SECONDS = 20.0  # the most that the solver gets; without its prices there is no bound
-ERROR = 1e-9  # more than rounding can change, as a share of the sum of all magnitudes
+RATIOS = 100  # units without state are added up if the ratios of their times on classes agree up to 1 / RATIOS
+MOST_READS = 20_000  # if there are more reads, only those of the largest outputs count
+SECONDS = 20.0  # the time limit of the solver; without its prices there is no bound
+ERROR = 1e-9  # an upper bound on rounding errors, as a share of the sum of all magnitudes
 
 
 class ChannelProgram(NamedTuple):
-    """The rows of the program. Columns are units and classes, outputs and classes, the rest on each class; times are in
-    ns.
+    """The coefficients of the program. Times are in ns.
 
     `reads[:, i]` are an output, the unit that produces it and a unit that reads it.
     """
@@ -44,7 +44,7 @@ class ChannelProgram(NamedTuple):
     time_ns: Float[np.ndarray, "units classes"]
     legal: Bool[np.ndarray, "units classes"]
     held: Float[np.ndarray, "units classes"]  # as a share of the memory of the class
-    rest: Float[np.ndarray, " classes"]  # likewise, if all of it is there
+    rest: Float[np.ndarray, " classes"]  # the whole rest as a share of the memory of the class
     leaving_ns: Float[np.ndarray, "outputs classes"]
     reads: Int64[np.ndarray, "3 reads"]
     streams: Float[np.ndarray, " classes"]
@@ -61,7 +61,7 @@ class RowPrices(NamedTuple):
 
 
 def channels_ns(relaxed: Relaxed) -> int:
-    """The bound in ns; 0 where each class of devices alone can hold everything, or nothing is read."""
+    """The bound in ns; 0 if each class of devices alone can hold everything, or nothing is read."""
     held = need(relaxed.graph)
     if (relaxed.memory_bytes.astype(np.float64) * relaxed.num_devices >= held.total_bytes).all():
         return 0
@@ -72,7 +72,7 @@ def channels_ns(relaxed: Relaxed) -> int:
 
 
 def program(relaxed: Relaxed, rest_bytes: int) -> ChannelProgram:
-    """The program of a relaxed problem whose outputs hold so much at once, besides persistent bytes."""
+    """The program of a relaxed problem; `rest_bytes` are alive at once besides persistent bytes."""
     graph, unit, classes = relaxed.graph, relaxed.units.unit, relaxed.num_classes
     time_ns, forbidden = (
         np.zeros((relaxed.units.num_units, classes)),
@@ -99,16 +99,14 @@ def program(relaxed: Relaxed, rest_bytes: int) -> ChannelProgram:
 
 
 def _crossing(relaxed: Relaxed) -> Int64[np.ndarray, "2 edges"]:
-    """The outputs that some edge can carry to another device, and the ops that read them: those of another unit."""
+    """The outputs that an edge can carry to another device, and their readers: ops of another unit."""
     graph, unit = relaxed.graph, relaxed.units.unit
     edges = (graph.edge_data != NONE) & (unit[graph.edge_src] != unit[graph.edge_dst])
     return np.stack([graph.edge_data[edges], graph.edge_dst[edges]]).astype(np.int64)
 
 
 def _reads(relaxed: Relaxed, state: Int64[np.ndarray, " units"]) -> Int64[np.ndarray, "3 reads"]:
-    """The roots that a unit with state produces or reads, with the units
-    that produce and read them, those of most bytes.
-    """
+    """The roots that a unit with state produces or reads, with their producer and reader; the largest, if too many."""
     graph, unit = relaxed.graph, relaxed.units.unit
     read, by = _crossing(relaxed)
     root = graph.output_root[read].astype(np.int64)
@@ -123,8 +121,9 @@ def _reads(relaxed: Relaxed, state: Int64[np.ndarray, " units"]) -> Int64[np.nda
 def _leaving(
     relaxed: Relaxed, roots: Int64[np.ndarray, " outputs"]
 ) -> tuple[Float[np.ndarray, "outputs classes"], Float[np.ndarray, " classes"]]:
-    """How long the least that is read of each root occupies the fastest
-    channel to another class, and the number of such channels.
+    """The least time that each root occupies a channel to another class, and the number of such channels by class.
+
+    It is the time of the smallest output of the root that is read, on the fastest channel.
     """
     problem, graph = relaxed.problem, relaxed.graph
     read = np.unique(_crossing(relaxed)[0])
@@ -144,9 +143,7 @@ def _leaving(
 def _summed(
     time_ns: Float[np.ndarray, "units classes"], legal: Bool[np.ndarray, "units classes"]
 ) -> tuple[Float[np.ndarray, "sums classes"], Bool[np.ndarray, "sums classes"]]:
-    """Units of the same ratios of times in one: its least time is the
-    sum of theirs, and its other times are rounded down.
-    """
+    """The sums of units whose times have the same ratios. The least time is exact, the others are rounded down."""
     least = np.where(legal, time_ns, np.inf).min(axis=1, initial=np.inf)
     ratio = np.where(legal, np.floor(RATIOS * np.log(np.maximum(time_ns, 1.0) / np.maximum(least, 1.0)[:, None])), -1.0)
     kinds, of = np.unique(ratio, axis=0, return_inverse=True)
@@ -155,7 +152,7 @@ def _summed(
 
 
 def _solved(lp: ChannelProgram) -> RowPrices | None:
-    """The prices of the rows at the solver's optimum; None where it finds none in time."""
+    """The prices of the rows at the solver's optimum; None if it finds none in time."""
     from scipy.optimize import linprog  # with sparse arrays half a second, which most steps needn't wait
     from scipy.sparse import csr_array
 
@@ -179,8 +176,9 @@ def _solved(lp: ChannelProgram) -> RowPrices | None:
 
 
 def _entries(lp: ChannelProgram, scale: float) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """The inequalities: values, and their rows and columns. Times are divided by `scale`, since the tolerances of the
-    solver are absolute.
+    """The coefficients of the inequalities: values, and their rows and columns.
+
+    Times are divided by `scale`, since the tolerances of the solver are absolute.
 
     Rows: the time of each class, of its channels, its memory, its reads. Columns: x, z, the rest, T.
     """
@@ -213,9 +211,7 @@ def _entries(lp: ChannelProgram, scale: float) -> tuple[np.ndarray, tuple[np.nda
 
 
 def _value_ns(lp: ChannelProgram, prices: RowPrices) -> int:
-    """The bound that prices prove: what the cheapest fractions cost, less
-    the value of all memory, over the value of a nanosecond.
-    """
+    """The bound that prices prove: the cost of the cheapest fractions minus the value of all memory, per nanosecond."""
     output, producer, reader = lp.reads
     cost = lp.time_ns * prices.time + lp.held * prices.memory
     magnitude = np.where(lp.legal, cost, 0.0).sum() + 2 * prices.read.sum() + prices.memory.sum()

@@ -1,9 +1,8 @@
-"""Small linear programs, by HiGHS as SciPy brings it, to the bit as `scipy.optimize.linprog` solves them
-(tests/bounds/test_highs.py).
+"""Small linear programs, solved by the HiGHS of SciPy.
 
-The import of `scipy.optimize` takes longer than the rest of a small step's bound, and hardly any of it is HiGHS. So the
-extension module alone is loaded, under its own name, where SciPy has it in the place that we know; otherwise `linprog`
-is asked.
+Results are bit-equal to those of `scipy.optimize.linprog` (tests/bounds/test_highs.py). The import of `scipy.optimize`
+takes longer than the rest of a small problem's bound, and little of that is HiGHS. So only its extension module is
+loaded, under its own name, if SciPy has it in the known place; otherwise `linprog` solves the program.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ class Optimum(NamedTuple):
 
 
 def solved(program: LinearProgram) -> Optimum | None:
-    """The solver's optimum; None where it finds none."""
+    """The solver's optimum; None if it finds none."""
     core = _core()
     return by_linprog(program) if core is None else _by_core(program, core)
 
 
 def by_linprog(program: LinearProgram) -> Optimum | None:
-    """The same by SciPy's own interface."""
+    """The optimum by SciPy's own interface."""
     from scipy.optimize import linprog
 
     cost, table, whole, low, high = program
@@ -64,7 +63,7 @@ def by_linprog(program: LinearProgram) -> Optimum | None:
 
 
 def _by_core(program: LinearProgram, core: Any) -> Optimum | None:
-    """As `linprog` asks HiGHS: the matrix by columns, without zeros, and its options."""
+    """The optimum by HiGHS, called as `linprog` calls it: the matrix by columns without zeros, the same options."""
     table = np.vstack([program.table, program.whole])
     column, row = np.nonzero(table.T)
     rows, columns = table.shape
@@ -88,16 +87,13 @@ def _by_core(program: LinearProgram, core: Any) -> Optimum | None:
 
 
 def _core() -> Any | None:
-    """The extension module; None where SciPy has none there."""
+    """The extension module; None if SciPy does not have it in the known place."""
     with _loading:
         if SOLVER in sys.modules or "scipy.optimize" in sys.modules:
             return _imported()
         scipy = find_spec("scipy")
-        folders = (
-            []
-            if scipy is None
-            else [str(Path(each, *SOLVER.split(".")[1:-1])) for each in scipy.submodule_search_locations or ()]
-        )
+        roots = () if scipy is None else scipy.submodule_search_locations or ()
+        folders = [str(Path(root, *SOLVER.split(".")[1:-1])) for root in roots]
         spec = PathFinder.find_spec(SOLVER, folders)
         if spec is None or spec.loader is None:
             return None

@@ -116,8 +116,8 @@ def _load(op, latest, least, above, price, worth, error):
 @part
 @no_type_check
 def _arrival(head, time_ns, source, delay, c):
-    """The earliest arrival of the source's output on class c, over all classes
-    of the source; on the same class there is no transfer.
+    """The earliest arrival of the source's output on class c, over all classes of the source; on the same class there
+    is no transfer.
     """
     earliest = NEVER
     for a in range(len(delay)):
@@ -173,8 +173,8 @@ def _apart_arrival(source, head, time_ns, apart):
 @part
 @no_type_check
 def _between(op, here, a, c, delay, time_ns, between, apart):
-    """The least time from the end of a source on class a to the start of op by
-    way of `here`; and the same if they are on two devices.
+    """The least time from the end of a source on class a to the start of op by way of `here`; and the same if they are
+    on two devices.
     """
     if here == op:
         return (0 if a == c else delay[a, c]), delay[a, c]
@@ -190,8 +190,8 @@ def _between(op, here, a, c, delay, time_ns, between, apart):
 @part
 @no_type_check
 def _best_split(op, c, start, near, arrives, machine, head):
-    """The least, over j, of the larger of two times: the end of the j latest
-    arrivals on op's device, and the arrival of the next one.
+    """The least, over j, of the larger of two times: the end of the j latest arrivals on op's device, and the arrival
+    of the next one.
     """
     if len(near) == 0:
         return start

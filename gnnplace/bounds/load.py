@@ -29,9 +29,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 class Loads(NamedTuple):
-    """Time `time_ns[u, c]` of unit u on class c (infinite where forbidden),
-    the share of the memory of c that it holds, and streams.
-    """
+    """The time of each unit on each class (infinite if forbidden), its share of the memory, and the streams."""
 
     time_ns: Float[np.ndarray, "units classes"]
     share: Float[np.ndarray, "units classes"]
@@ -95,8 +93,9 @@ def load_ns(needs: Loads, prices: Prices) -> int:
 
 
 def op_prices(relaxed: Relaxed, prices: Prices) -> tuple[Float[np.ndarray, " ops"], float]:
-    """The least cost of each op, and the value of all memory, in ns: any set
-    of ops takes at least its total cost minus that value.
+    """The least cost of each op, and the value of all memory, in ns.
+
+    Any set of ops takes at least its total cost minus that value.
     """
     needs = _op_loads(relaxed)
     worth = float((prices.time * needs.streams).sum())
@@ -110,8 +109,9 @@ def _costs(needs: Loads, prices: Prices) -> Float[np.ndarray, "units classes"]:
 
 
 def _cheapest(needs: Loads, prices: Prices) -> tuple[float, Float[np.ndarray, " two_classes"]]:
-    """The value of prices, and the load of the cheapest choice: the time of
-    each class, and the share of its memory in excess of 1.
+    """The value of prices, and the load of the cheapest choice.
+
+    The load is the time of each class, then the share of each memory minus 1.
     """
     cost = _costs(needs, prices)
     choice, classes = cost.argmin(axis=1), len(needs.streams)
@@ -122,19 +122,18 @@ def _cheapest(needs: Loads, prices: Prices) -> tuple[float, Float[np.ndarray, " 
 
 
 def _master(needs: Loads, rows: Float[np.ndarray, "rows two_classes"], last: Prices) -> tuple[float, Prices]:
-    """The largest bound that any prices can prove given the choices so far, and those prices; 0 and the last prices
-    where the solver fails.
+    """The largest bound that any prices can prove given the choices so far, and those prices.
 
-    The price of memory is limited by the time of all units on their slowest classes. Units that fit nowhere would make
-    it infinite.
+    0 and the last prices if the solver fails. The price of memory is limited by the time of all units on their slowest
+    classes; units that fit nowhere would make it infinite.
     """
     classes = len(needs.streams)
     most = float(np.where(np.isinf(needs.time_ns), 0.0, needs.time_ns).max(axis=1).sum())
     unit = max(most, 1.0)  # scales times by the whole work, since the tolerances of the solver are absolute
     table = np.concatenate([-rows / np.array([unit] * classes + [1.0] * classes), np.ones((len(rows), 1))], axis=1)
     program = LinearProgram(
-        cost=np.append(np.zeros(2 * classes), -1.0), table=table, whole=np.concatenate([needs.streams,
-        np.zeros(classes + 1)]),
+        cost=np.append(np.zeros(2 * classes), -1.0), table=table,
+        whole=np.concatenate([needs.streams, np.zeros(classes + 1)]),
         low=np.append(np.zeros(2 * classes), -np.inf), high=np.repeat([np.inf, 1.0, np.inf], [classes, classes, 1]),
     )  # fmt: skip
     if (best := solved(program)) is None:

@@ -1,10 +1,10 @@
-"""What every placement of a graph holds at once: the most bytes that are alive while some op runs, wherever they are.
+"""The memory need of a graph: the most bytes that every placement holds at once on all devices together.
 
-While an op runs, an output lies somewhere if an ancestor produced it and a descendant, or the op itself, has yet to
-read it, whatever the placement and the order: on the device that produced it, or where it was sent. So all memories
-together hold at least the persistent bytes, these outputs, those of the op and its workspace. The largest of these sums
-over ops is the *need* of the graph. An alias may lie in a smaller buffer than its root, if only the alias was sent; of
-each root the largest output counts that is so held.
+While an op runs, an output is on some device if an ancestor of the op produced it and the op or a descendant has yet to
+read it. This holds for every placement and order. So all memories together hold at least the persistent bytes, these
+outputs, the op's own outputs and its workspace. The largest of these sums over all ops is the *need* of the graph. An
+alias may have a smaller buffer than its root if only the alias was sent; so of each root, the largest output that is
+certainly held counts.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import NamedTuple, no_type_check
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Int32, Int64
 
-from gnnplace.compiled import kernel
+from gnnplace.compiled import kernel, part
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.schedules.buffers import buffers
 
-# for which it is computed what is alive while they run; those of a larger graph are spread evenly over its order
-MOST_OPS = 8192
-WORD = 64  # ops for which one pass over the graph does
+MOST_OPS = 8192  # of a larger graph, only this many ops are examined, evenly spaced in its order
+WORD = 64  # ops that one pass over the graph examines
+ONE = np.uint64(1)
 
 
 class Need(NamedTuple):
-    """The bytes that every placement holds while `op` runs: what is persistent, and all else."""
+    """The bytes that every placement holds while `op` runs: persistent bytes, outputs that are alive, the workspace."""
 
     op: int
     persistent_bytes: int
@@ -40,9 +40,9 @@ _needs: WeakKeyDictionary[ComputationGraph, Need] = WeakKeyDictionary()
 
 
 def need(graph: ComputationGraph, among: Bool[np.ndarray, " ops"] | None = None) -> Need:
-    """The most bytes that every placement of a graph is known to hold at once on all devices together.
+    """The most bytes that every placement of a graph provably holds at once on all devices together.
 
-    With `among`, of the step of these ops alone: of persistent bytes, those count that one of them holds or reads.
+    With `among`, the need of a step of these ops only. Persistent bytes count if one of these ops holds or reads them.
     """
     if among is None and graph in _needs:
         return _needs[graph]
@@ -59,69 +59,104 @@ def need(graph: ComputationGraph, among: Bool[np.ndarray, " ops"] | None = None)
     return peak
 
 
+class _Edges(NamedTuple):
+    """The edges of a graph; the out-edges of op i are `out_ptr[i]:out_ptr[i+1]`, and `order` is topological."""
+
+    order: Int32[np.ndarray, " ops"]
+    out_ptr: Int64[np.ndarray, " ops_plus_1"]
+    dst: Int32[np.ndarray, " edges"]
+    data: Int64[np.ndarray, " edges"]
+
+
+class _Outputs(NamedTuple):
+    """The outputs of op i are `ptr[i]:ptr[i+1]`, those that share root r `by_root[root_ptr[r]:root_ptr[r+1]]`."""
+
+    ptr: Int64[np.ndarray, " ops_plus_1"]
+    op: Int32[np.ndarray, " outputs"]
+    is_result: Bool[np.ndarray, " outputs"]
+    by_root: Int64[np.ndarray, " outputs"]
+    root_ptr: Int64[np.ndarray, " roots_plus_1"]
+    least_bytes: Int64[np.ndarray, " outputs"]
+
+
 def alive_bytes(
     graph: ComputationGraph, ops: Int64[np.ndarray, " some"], among: Bool[np.ndarray, " ops"]
 ) -> Int64[np.ndarray, " some"]:
     """The bytes of outputs that are alive in every placement of the ops `among` while each of `ops` runs."""
     by_root = np.argsort(graph.output_root, kind="stable")
-    root_ptr = np.searchsorted(graph.output_root[by_root], np.arange(len(by_root) + 1))
-    totals = np.zeros(len(ops), dtype=np.int64)
-    _alive(
-        graph.order, graph.out_ptr, graph.edge_dst, graph.edge_data, graph.output_ptr, graph.output_op,
-        graph.output_is_result,
-        by_root, root_ptr, least_bytes(graph), among, ops, totals,
-    )  # fmt: skip
-    return totals
+    outputs = _Outputs(
+        ptr=graph.output_ptr,
+        op=graph.output_op,
+        is_result=graph.output_is_result,
+        by_root=by_root,
+        root_ptr=np.searchsorted(graph.output_root[by_root], np.arange(len(by_root) + 1)),
+        least_bytes=least_bytes(graph),
+    )
+    return _alive(_Edges(graph.order, graph.out_ptr, graph.edge_dst, graph.edge_data), outputs, among, ops)
 
 
 def least_bytes(graph: ComputationGraph) -> Int64[np.ndarray, " outputs"]:
     """The least size of a buffer that holds each output: the smallest output along its chain of aliases."""
-    held, least = buffers(graph), graph.output_bytes.astype(np.int64)
-    for output, named in zip(held.alias.tolist(), held.alias_of.tolist(), strict=True):
-        least[output] = min(least[output], least[named])
+    table, least = buffers(graph), graph.output_bytes.astype(np.int64)
+    for alias, output in zip(table.alias.tolist(), table.alias_of.tolist(), strict=True):
+        least[alias] = min(least[alias], least[output])
     return least
 
 
 @kernel
 @no_type_check
-def _alive(
-    order, out_ptr, edge_dst, edge_data, output_ptr, output_op, is_result, by_root, root_ptr, least, among, ops, totals
-):
-    """Each bit of a word stands for one of up to `WORD` ops."""
-    # the ops whose ancestor, whose descendant an op is
-    before, after = np.zeros(len(order), np.uint64), np.zeros(len(order), np.uint64)
-    awaited, largest = np.zeros(len(output_op), np.uint64), np.zeros(WORD, np.int64)
-    one, every = np.uint64(1), ~np.uint64(0)
+def _alive(edges, outputs, among, ops):
+    """`alive_bytes`, for `WORD` ops in each pass over the graph: each of them is a bit of a word."""
+    totals = np.zeros(len(ops), np.int64)
+    # by op: the bits of its descendants and of its ancestors, itself included
+    before, after = np.zeros(len(edges.order), np.uint64), np.zeros(len(edges.order), np.uint64)
+    awaited = np.zeros(len(outputs.op), np.uint64)
     for first in range(0, len(ops), WORD):
-        count = min(WORD, len(ops) - first)
+        running = ops[first : first + WORD]
         before[:] = 0
         after[:] = 0
-        for bit in range(count):
-            before[ops[first + bit]] |= one << np.uint64(bit)
-            after[ops[first + bit]] |= one << np.uint64(bit)
-        for op in order:
-            for edge in range(out_ptr[op], out_ptr[op + 1]):
-                after[edge_dst[edge]] |= after[op]
-        for output in range(len(output_op)):
-            awaited[output] = every if is_result[output] else np.uint64(0)
-        for bit in range(count):
-            for output in range(output_ptr[ops[first + bit]], output_ptr[ops[first + bit] + 1]):
-                awaited[output] |= one << np.uint64(bit)
-        for op in order[::-1]:
-            for edge in range(out_ptr[op], out_ptr[op + 1]):
-                there = edge_dst[edge]
-                before[op] |= before[there]
-                if among[there] and edge_data[edge] != NONE:
-                    awaited[edge_data[edge]] |= after[there]
-        for root in range(len(root_ptr) - 1):
-            held = np.uint64(0)
-            for place in range(root_ptr[root], root_ptr[root + 1]):
-                output = by_root[place]
-                alive = awaited[output] & before[output_op[output]]
-                held |= alive
-                for bit in range(count if alive else 0):
-                    if alive >> np.uint64(bit) & one:
-                        largest[bit] = max(largest[bit], least[output])
-            for bit in range(count if held else 0):
-                totals[first + bit] += largest[bit]
-                largest[bit] = 0
+        for bit in range(len(running)):
+            before[running[bit]] |= ONE << np.uint64(bit)
+            after[running[bit]] |= ONE << np.uint64(bit)
+        for op in edges.order:
+            for edge in range(edges.out_ptr[op], edges.out_ptr[op + 1]):
+                after[edges.dst[edge]] |= after[op]
+        _await_outputs(outputs, running, awaited)
+        for op in edges.order[::-1]:
+            for edge in range(edges.out_ptr[op], edges.out_ptr[op + 1]):
+                reader = edges.dst[edge]
+                before[op] |= before[reader]
+                if among[reader] and edges.data[edge] != NONE:
+                    awaited[edges.data[edge]] |= after[reader]
+        _add_alive(outputs, before, awaited, totals[first : first + WORD])
+    return totals
+
+
+@part
+@no_type_check
+def _await_outputs(outputs, running, awaited):
+    """Sets the bits of results, which every op awaits, and of the outputs of the running ops themselves."""
+    for output in range(len(awaited)):
+        awaited[output] = ~np.uint64(0) if outputs.is_result[output] else np.uint64(0)
+    for bit in range(len(running)):
+        for output in range(outputs.ptr[running[bit]], outputs.ptr[running[bit] + 1]):
+            awaited[output] |= ONE << np.uint64(bit)
+
+
+@part
+@no_type_check
+def _add_alive(outputs, before, awaited, totals):
+    """Adds to each bit's total the largest output of each root that is alive, produced and still awaited."""
+    largest = np.zeros(WORD, np.int64)
+    for root in range(len(outputs.root_ptr) - 1):
+        held = np.uint64(0)
+        for place in range(outputs.root_ptr[root], outputs.root_ptr[root + 1]):
+            output = outputs.by_root[place]
+            alive = awaited[output] & before[outputs.op[output]]
+            held |= alive
+            for bit in range(len(totals) if alive else 0):
+                if alive >> np.uint64(bit) & ONE:
+                    largest[bit] = max(largest[bit], outputs.least_bytes[output])
+        for bit in range(len(totals) if held else 0):
+            totals[bit] += largest[bit]
+            largest[bit] = 0

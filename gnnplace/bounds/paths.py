@@ -81,7 +81,7 @@ def through_ns(relaxed: Relaxed, times: Ends) -> int:
 
 
 def split_ns(relaxed: Relaxed, times: Ends) -> int:
-    """The largest, over components, of the smaller of both cases, in ns; `NEVER` where neither case is possible."""
+    """The largest, over components, of the smaller of both cases, in ns; `NEVER` if neither case is possible."""
     graph, count = relaxed.graph, relaxed.graph.num_ops
     label = join(relaxed.units.unit.astype(np.int64), graph.edge_src, graph.edge_dst)
     cut = np.full(count, NEVER, dtype=np.int64)
@@ -105,7 +105,7 @@ def _cut_ns(relaxed: Relaxed, times: Ends) -> Int64[np.ndarray, " edges"]:
 def _whole_ns(
     relaxed: Relaxed, label: Int64[np.ndarray, " ops"], count: int
 ) -> Int64[np.ndarray, "components classes"]:
-    """The time of a whole component on one device of a class; `NEVER` where it is not allowed or does not fit."""
+    """The time of a whole component on one device of a class; `NEVER` if it is not allowed or does not fit."""
     work, held, forbidden = (np.zeros((count, relaxed.num_classes), dtype=np.int64) for _ in range(3))
     np.add.at(work, label, np.where(relaxed.time_ns < NEVER, relaxed.time_ns, 0))
     np.add.at(held, label, relaxed.held_bytes[:, None])

@@ -1,5 +1,4 @@
-"""The relaxation of a problem that lower bounds use: equal devices form one class, and each pair of classes has its
-best link.
+"""The relaxation of a problem for lower bounds: equal devices form a class, and each pair of classes has its best link.
 
 Every feasible placement of the problem is a placement of the relaxed problem and is no slower there. So a lower bound
 of the relaxed problem is one of the problem.
@@ -26,9 +25,9 @@ NEVER = MAX_STEP_NS  # longer than any step: the time on a forbidden device, and
 class Relaxed:
     """Classes of devices with the same times, the same allowed ops, equal memory and equally many streams.
 
-    `time_ns` is `NEVER` where no device of the class allows the op and has the memory; an op that fits nowhere keeps
-    its times. `held_bytes` is the memory that an op surely holds at the end of the step: its persistent bytes and its
-    results, aliases excepted.
+    `time_ns` is `NEVER` if no device of the class allows the op and has the memory; an op that fits nowhere keeps its
+    times. `held_bytes` is the memory that an op certainly holds at the end of the step: its persistent bytes and its
+    results, except aliases.
     """
 
     problem: Problem
@@ -54,9 +53,7 @@ class Relaxed:
 
     @cached_property
     def delay_ns(self) -> Int64[np.ndarray, "edges classes classes"]:
-        """The least delay of an edge from its source on a device of class a
-        to another device of class b; `NEVER` without a link.
-        """
+        """The least delay of an edge from a device of class a to another device of class b; `NEVER` without a link."""
         graph, cluster, classes = self.graph, self.problem.cluster, self.num_classes
         delay = np.full((graph.num_edges, classes, classes), NEVER, dtype=np.int64)
         place = {name: int(self.class_of[d]) for d, name in enumerate(cluster.device_names)}
@@ -105,7 +102,7 @@ def _classes(
 
 
 def _legal(problem: Problem, units: Units) -> Bool[np.ndarray, "ops devices"]:
-    """True where an op's whole unit is allowed and fits. A unit that fits nowhere counts as allowed everywhere."""
+    """True if an op's whole unit is allowed and fits. A unit that fits nowhere counts as allowed everywhere."""
     memory = problem.cluster.memory_bytes
     possible = problem.allowed & (needed_bytes(problem.graph, units)[:, None] <= memory)
     forbidden = np.zeros((units.num_units, problem.num_devices), dtype=np.int64)
@@ -126,7 +123,7 @@ def _held_bytes(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
 
 
 def needed_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " ops"]:
-    """The bytes that the device of an op holds at least while the op runs.
+    """The least bytes that the device of an op holds while the op runs.
 
     These are the persistent bytes of its unit, its workspace, its outputs and one buffer for each root that it reads. A
     received buffer has the size of the largest output of its root that is sent, so it is at least as large as the

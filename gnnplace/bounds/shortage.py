@@ -1,8 +1,8 @@
-"""Proofs that no placement of a problem fits, and the smallest changes of machine or workload without which none can.
+"""Proofs that no placement of a problem fits, and remedies: the least changes of the machine or the workload.
 
-Three sums prove it: what one op has to have on its own device, beside the persistent bytes of its colocation group; the
-persistent bytes of all ops that only some devices allow; and what every placement holds at once on all devices together
-(`memory`).
+Three sums prove it: the bytes that one op needs on its own device, with the persistent bytes of its colocation group;
+the persistent bytes of all ops that only some devices allow; and the bytes that every placement holds at once on all
+devices together (`memory`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from gnnplace.units.units import allowed, persistent_bytes, units
 
 
 class Shortage(NamedTuple):
-    """A proof: `needs_bytes` have to be where `has_bytes` are, as `what` and `where` say.
+    """A proof: `what` needs `needs_bytes`, and `where` there are only `has_bytes`.
 
-    A remedy is the least of its kind.
+    Each remedy is the least of its kind.
     """
 
     what: str
@@ -40,27 +40,25 @@ class Shortage(NamedTuple):
 
 
 def shortage(problem: Problem) -> Shortage | None:
-    """A proof that no placement of the problem fits, or None where none is found."""
+    """A proof that no placement of the problem fits; None if none is found."""
     return _of_an_op(problem) or _of_some_devices(problem) or _of_all(problem)
 
 
 def _of_an_op(problem: Problem) -> Shortage | None:
-    """An op that no device has the memory for."""
+    """The shortage of an op for which no device has the memory."""
     closure = units(problem.graph, "ops")
     needs = needed_bytes(problem.graph, closure)
     room = np.where(allowed(problem, closure), problem.cluster.memory_bytes, 0).max(axis=1)[closure.unit]
     op = int((needs - room).argmax())
     if needs[op] <= room[op]:
         return None
-    what, where = (
-        f"op {problem.graph.op_names[op]!r} needs {_size(int(needs[op]))} on one device",
-        "the largest that allows it has",
-    )
-    return Shortage(what, where, int(needs[op]), int(room[op]), (f"a device of {_size(int(needs[op]))}",))
+    what = f"op {problem.graph.op_names[op]!r} needs {_size(int(needs[op]))} on one device"
+    remedy = f"a device of {_size(int(needs[op]))}"
+    return Shortage(what, "the largest that allows it has", int(needs[op]), int(room[op]), (remedy,))
 
 
 def _of_some_devices(problem: Problem) -> Shortage | None:
-    """Devices whose memory is short of the persistent bytes that may be nowhere else."""
+    """The shortage of devices whose memory can't hold the persistent bytes that are allowed nowhere else."""
     closure, cluster = units(problem.graph, "ops"), problem.cluster
     legal, held = allowed(problem, closure), persistent_bytes(problem.graph, closure)
     for mask in np.unique(legal, axis=0):
@@ -73,7 +71,7 @@ def _of_some_devices(problem: Problem) -> Shortage | None:
 
 
 def _of_all(problem: Problem) -> Shortage | None:
-    """All memories together."""
+    """The shortage of all memories together."""
     demand, has = need(problem.graph), sum(problem.cluster.memory_bytes.tolist())
     if demand.total_bytes <= has:
         return None

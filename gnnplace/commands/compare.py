@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gnnplace.baselines.explanations import slower_than_one_device
 from gnnplace.commands import options
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser, Several, importing
 from gnnplace.complaints import printable
@@ -137,6 +136,8 @@ def _policies(chosen: argparse.Namespace) -> dict[str, Planner]:
 
 
 def _slower(candidates: Sequence[Candidate]) -> dict[str, str]:
+    from gnnplace.portfolio.planners import slower_than_one_device
+
     return slower_than_one_device(
         {each.planner: each.result.feasible_ns for each in candidates if each.placement.fusion is None}
     )

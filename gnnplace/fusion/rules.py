@@ -25,8 +25,9 @@ LIGHT = (
 
 
 class Rules(NamedTuple):
-    """Ops that may be fused, and heavy ones (matrix products, convolutions,
-    what is unknown), of which a group has one at most.
+    """The ops that may be fused, and the heavy ops, of which a group has at most one.
+
+    Heavy ops are matrix products, convolutions and unknown kinds.
     """
 
     fusable: Bool[np.ndarray, " ops"]
@@ -37,7 +38,7 @@ _rules: WeakKeyDictionary[ComputationGraph, Rules] = WeakKeyDictionary()
 
 
 def rules(graph: ComputationGraph) -> Rules:
-    """The rules of a graph, kept as long as it lives."""
+    """The rules of a graph, computed once and kept as long as the graph lives."""
     if graph not in _rules:
         kind = graph.canonical_kind
         _rules[graph] = Rules((graph.persistent_bytes == 0) & ~kind.among(APART), graph.kernel & ~kind.among(LIGHT))
@@ -56,7 +57,7 @@ def leaders(fusion: Integer[np.ndarray, " ops"]) -> Int32[np.ndarray, " ops"]:
 
 
 def refusal(graph: ComputationGraph, leader: Int32[np.ndarray, " ops"]) -> str | None:
-    """Why groups may not be fused, wherever they stand: the first rule that one breaks; None where none does."""
+    """The first rule that a group breaks, whatever its device; None if no group breaks a rule."""
     fused = np.bincount(leader, minlength=graph.num_ops)[leader] > 1
     fusable, heavy = rules(graph)
     names = graph.op_names
@@ -66,13 +67,14 @@ def refusal(graph: ComputationGraph, leader: Int32[np.ndarray, " ops"]) -> str |
     if (bad := np.flatnonzero(fused & heavy & (weight > 1))).size:
         first, second = bad[leader[bad] == leader[bad[0]]][:2]
         return f"fusion: {names[first]!r} and {names[second]!r} can't be fused: at most one op of a group may be heavy"
-    joined = _joined(leader, graph.edge_src, graph.edge_dst, graph.edge_data != NONE)
-    if (bad := np.flatnonzero(joined != leader)).size:
+    connected = _connected(leader, graph.edge_src, graph.edge_dst, graph.edge_data != NONE)
+    if (bad := np.flatnonzero(connected != leader)).size:
         return f"fusion: {names[bad[0]]!r} is fused with {names[leader[bad[0]]]!r}, but no tensors join them"
     return _cycle(graph, leader, fused)
 
 
 def _cycle(graph: ComputationGraph, leader: Int32[np.ndarray, " ops"], fused: Bool[np.ndarray, " ops"]) -> str | None:
+    """The refusal of groups that depend on one another in a cycle; None if none do."""
     src, dst = leader[graph.edge_src], leader[graph.edge_dst]
     between = np.flatnonzero(src != dst)
     between = between[np.argsort(src[between], kind="stable")]
@@ -86,8 +88,8 @@ def _cycle(graph: ComputationGraph, leader: Int32[np.ndarray, " ops"], fused: Bo
 
 @kernel
 @no_type_check
-def _joined(leader, src, dst, carries):
-    """The lowest op that tensors within its group join with each op."""
+def _connected(leader, src, dst, carries):
+    """For each op the lowest op of its group that tensors within the group connect with it."""
     first = np.arange(len(leader))
     for edge in range(len(src)):
         if carries[edge] and leader[src[edge]] == leader[dst[edge]]:

@@ -1,3 +1,1 @@
-"""Moves of whole placements: which there are, what a timeline says of a
-placement, and what it says of each move from there.
-"""
+"""Moves of placements: how they are drawn, the situation of a placement by its timeline, and the features of a move."""

@@ -1,6 +1,4 @@
-"""What a move changes of what is sent: the features of a move that say
-which edges then lie within devices, and all transfers.
-"""
+"""The features of a move that concern transfers: edges that stay within a device, all transfers before and after."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ from gnnplace.schedules.ranks import NOTHING
 @no_type_check
 @part_allocates_nothing
 def lag_ns(terrain, edge_output, here, there):
-    """From the end of an op to the arrival of its output on a device, without waiting; -1 without a link."""
+    """The time from the end of an op to the arrival of its output on a device, without waiting; -1 without a link."""
     if here == there:
         return 0.0
     link = terrain.delays.link_index[here, there]
@@ -44,9 +42,7 @@ def lag_ns(terrain, edge_output, here, there):
 @no_type_check
 @part_allocates_nothing
 def neighbours(terrain, situation, work, ops, row):
-    """The edges between moved ops and others: shares of their bytes within the
-    new devices and within the old ones; the chain on them.
-    """
+    """Fills the features of edges between moved ops and others: shares of their bytes within a device, the chain."""
     stamp, edges = work.stamp[0], terrain.delays.edges
     inputs, outputs, inputs_there, outputs_there, beside_here, chain_sent = 1e-9, 1e-9, 0.0, 0.0, 0.0, 0.0
     for op in ops:
@@ -70,10 +66,8 @@ def neighbours(terrain, situation, work, ops, row):
                 outputs += size
                 outputs_there += size if new == there else 0.0
                 beside_here += size if new == here else 0.0
-    row[BESIDE_TARGET], row[BESIDE_SOURCE] = (
-        (inputs_there + outputs_there) / (inputs + outputs),
-        beside_here / (inputs + outputs),
-    )
+    row[BESIDE_TARGET] = (inputs_there + outputs_there) / (inputs + outputs)
+    row[BESIDE_SOURCE] = beside_here / (inputs + outputs)
     row[INPUTS_TARGET], row[OUTPUTS_TARGET] = inputs_there / inputs, outputs_there / outputs
     row[CHAIN_SENT] = chain_sent / situation.step_ns
 
@@ -81,8 +75,9 @@ def neighbours(terrain, situation, work, ops, row):
 @no_type_check
 @part_allocates_nothing
 def _chain_sent(terrain, situation, output, source, reader, new, new_there):
-    """What the chain takes longer from an op to one that reads its output:
-    without a transfer that it waited for, or with a new one.
+    """The change of the chain between an op and a reader of its output.
+
+    A transfer for which the chain waited disappears, or a new transfer appears on the chain.
     """
     if output == NOTHING:
         return 0.0
@@ -103,8 +98,9 @@ def _chain_sent(terrain, situation, output, source, reader, new, new_there):
 @no_type_check
 @part_allocates_nothing
 def transfers(terrain, situation, work, ops, row, occupied_ns):
-    """The transfers of all outputs that moved ops read or produce, before
-    and after: one to each other device with readers.
+    """Fills the features of transfers of all outputs that moved ops read or produce, before and after the move.
+
+    An output is sent once to each other device with readers.
     """
     stamp, size, edges = work.stamp[0], 0, terrain.delays.edges
     for op in ops:
@@ -135,6 +131,7 @@ def transfers(terrain, situation, work, ops, row, occupied_ns):
 @no_type_check
 @part_allocates_nothing
 def _touch(work, output, size):
+    """Adds an output to the list `work.outputs` of this move unless it is there; returns the new length."""
     if work.touched[output] != work.stamp[0]:
         work.touched[output], work.outputs[size] = work.stamp[0], output
         for device in range(work.more.shape[1]):
@@ -146,7 +143,10 @@ def _touch(work, output, size):
 @no_type_check
 @part_allocates_nothing
 def _send(terrain, output, here, there, occupied_ns, sign):
-    """Adds a transfer to its channels, or takes it off. Returns its time on one of them, 0 without a link."""
+    """Adds a transfer to its channels (`sign` 1), or subtracts it (-1). Returns its time on one of them.
+
+    The time is 0 without a link.
+    """
     link = terrain.delays.link_index[here, there]
     if link == NO_LINK:
         return 0.0

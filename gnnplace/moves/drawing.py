@@ -1,9 +1,9 @@
 """Random moves of a placement.
 
 A move sends a block to a device, mostly that of a neighbour, or exchanges the devices of two blocks. Half of the blocks
-contain a unit that is drawn by a guide: by the time that the step waits for it or, where memory overflows, by its bytes
-on an overflowing device. The others are drawn by their work. A unit stays where the target device is not allowed for
-it.
+contain a unit that a guide draws: with a probability in proportion to the time that the step waits for it or, if a
+memory overflows, to its bytes on an overflowing device. The other blocks are drawn by their work. A unit keeps its
+device if the target device is not allowed for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NO_GUIDE: Guide = np.zeros(0)
 
 
 class Chances(NamedTuple):
-    """How often moves are drawn in which way."""
+    """The probabilities of the kinds of moves and blocks."""
 
     guided: float = 0.5  # the share of blocks that are drawn by the guide
     exchanges: float = 0.5  # the share of moves that exchange two blocks
@@ -38,11 +38,10 @@ CHANCES = Chances()
 
 
 class Drawn(NamedTuple):
-    """Moves: move m puts unit `unit[k]` on `device[k]` for k in `ptr[m]:ptr[m+1]`, and changes no other. It may change
-    none.
+    """Moves: move m puts unit `unit[k]` on `device[k]` for k in `ptr[m]:ptr[m+1]`; this range may be empty.
 
-    `kind` has the kinds of its first two blocks (-1: no second one), `guided` whether the guide drew one of them.
-    `change` is what the hash of the placement is xored with (`hash_of`).
+    `kind` has the kinds of its two blocks (-1: no second block), and `guided` says whether the guide drew one of them.
+    The hash of the placement after the move is the hash before it xor `change` (`hash_of`).
     """
 
     ptr: Int64[np.ndarray, " moves_plus_1"]
@@ -50,11 +49,11 @@ class Drawn(NamedTuple):
     device: Int32[np.ndarray, " changes"]
     kind: Int8[np.ndarray, "moves 2"]
     guided: Int8[np.ndarray, " moves"]
-    blocks: Int8[np.ndarray, " moves"]  # how many blocks
+    blocks: Int8[np.ndarray, " moves"]  # the number of blocks
     change: UInt64[np.ndarray, " moves"]
 
     def after(self, move: int, device: Devices) -> Devices:
-        """The placement that a move makes of the one that it was drawn for."""
+        """The placement after a move; `device` is the placement for which it was drawn."""
         changes, there = slice(self.ptr[move], self.ptr[move + 1]), device.copy()
         there[self.unit[changes]] = self.device[changes]
         return there
@@ -66,11 +65,10 @@ def guide(
     peak_bytes: Int64[np.ndarray, " devices"] | None,
     waited_ns: Int64[np.ndarray, " ops"] | Float[np.ndarray, " ops"] | None,
 ) -> Guide:
-    """Draws units by how long the step waits for their ops or, where a memory overflows, units on its device by their
-    bytes.
+    """A guide by the time that the step waits for units or, if a memory overflows, by the bytes of units on its device.
 
-    `peak_bytes` is what devices hold at most and `waited_ns` the time of each op on the critical chain, None where it
-    is unknown.
+    `peak_bytes` is the peak memory of each device, and `waited_ns` the time of each op on the critical chain; None if
+    it is unknown.
     """
     if peak_bytes is not None and (over := peak_bytes > around.terrain.memory_bytes).any():
         weight = np.where(over[device], around.bytes, 0)
@@ -185,7 +183,7 @@ def _block(blocks, guide, generator, touched, at, chances):
 @part
 @no_type_check
 def _walk(blocks, unit, generator, touched, at, keep_on):
-    """A random walk from a unit; a unit that it meets again counts once."""
+    """Writes the units of a random walk from a unit to `touched`; returns their end. Each unit counts once."""
     end = at + 1
     touched[at] = unit
     while blocks.near_ptr[unit] < blocks.near_ptr[unit + 1] and generator.random() < keep_on:

@@ -1,5 +1,4 @@
-"""The neighbourhood of placements: the blocks of units that moves send to other devices, and all that is known of a
-problem beforehand.
+"""The neighbourhood of placements: the blocks of units that moves send to other devices, and tables of the problem.
 
 A block is a colocation group, a layer, a time step, a layer at a time step and so on (`units.blocks`), or a random walk
 along edges.
@@ -80,9 +79,7 @@ class Neighbourhood(NamedTuple):
     bytes: Int64[np.ndarray, " units"]
 
     def start(self, placement: Placement) -> Devices:
-        """The device of each unit in a placement: that of its last op, or
-        the fastest allowed device if that one is not allowed.
-        """
+        """The device of each unit in a placement: that of its last op or, if it is not allowed, the fastest allowed."""
         device = np.zeros(self.closure.num_units, dtype=np.int32)
         device[self.closure.unit] = placement.device
         fastest = np.where(self.blocks.legal, self.work_ns, np.iinfo(np.int64).max).argmin(axis=1)
@@ -93,17 +90,17 @@ class Neighbourhood(NamedTuple):
         return Placement(expand(self.closure, device), schedule)
 
 
-_known: WeakKeyDictionary[Problem, Neighbourhood] = WeakKeyDictionary()
+_neighbourhoods: WeakKeyDictionary[Problem, Neighbourhood] = WeakKeyDictionary()
 
 
 def neighbourhood(problem: Problem) -> Neighbourhood:
     """The moves of a problem, built once and kept as long as it lives.
 
-    Raises ValueError where a unit is allowed on no device.
+    Raises ValueError if a unit is allowed on no device.
     """
-    if problem not in _known:
-        _known[problem] = _build(problem)
-    return _known[problem]
+    if problem not in _neighbourhoods:
+        _neighbourhoods[problem] = _build(problem)
+    return _neighbourhoods[problem]
 
 
 def _build(problem: Problem) -> Neighbourhood:

@@ -1,4 +1,4 @@
-"""Of moved ops: how long they take and when, and the longest path through them, before the move and after it."""
+"""The features of a move that concern times of moved ops and the longest path through them, before and after."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gnnplace.moves.situation import AT_ONCE, BLOCKS, ON_CHANNEL, ON_DEVICE, ON_
 @no_type_check
 @part_allocates_nothing
 def times(terrain, situation, work, ops, row, load_ns, peak_bytes, leaves_ns, joins_ns, window):
-    """How long the ops take before and after, and when; loads and bytes of devices; the chain; slack."""
+    """Fills the features of the ops' times, of the chain and of slack; updates the loads and bytes of devices."""
     before_ns = after_ns = slack_ns = chain_work = chain_queue = 0.0
     least, first, last, path_ns = situation.step_ns, situation.step_ns, 0.0, 0.0
     kinds = work.kinds
@@ -57,23 +57,16 @@ def times(terrain, situation, work, ops, row, load_ns, peak_bytes, leaves_ns, jo
                 chain_queue -= old_ns
         slack = situation.step_ns - end - situation.tail_ns[op]
         slack_ns += slack * old_ns
-        least, first, last, path_ns = (
-            min(least, slack),
-            min(first, start),
-            max(last, end),
-            max(path_ns, end + situation.tail_ns[op]),
-        )
+        least, first, last = min(least, slack), min(first, start), max(last, end)
+        path_ns = max(path_ns, end + situation.tail_ns[op])
         window[0, 0, here] = min(window[0, 0, here], situation.ready_ns[op])
         window[0, 1, here] = max(window[0, 1, here], situation.step_ns - situation.tail_ns[op])
     step_ns = situation.step_ns
     row[CHAIN] = (kinds[ON_DEVICE] + kinds[ON_INPUT] + kinds[ON_CHANNEL] + kinds[AT_ONCE]) / step_ns
     for kind in range(6):
         row[CHAIN_ON_DEVICE + kind] = kinds[kind] / step_ns
-    row[WORK_BEFORE], row[WORK_AFTER], row[WORK_MORE] = (
-        before_ns / step_ns,
-        after_ns / step_ns,
-        (after_ns - before_ns) / step_ns,
-    )
+    row[WORK_BEFORE], row[WORK_AFTER] = before_ns / step_ns, after_ns / step_ns
+    row[WORK_MORE] = (after_ns - before_ns) / step_ns
     row[WORK_RATIO] = np.log(after_ns / before_ns)
     row[SLACK_LEAST], row[SLACK_MEAN] = least / step_ns, slack_ns / before_ns / step_ns
     row[SPAN], row[FIRST_START], row[PATH_BEFORE] = (last - first) / step_ns, first / step_ns, path_ns / step_ns
@@ -83,7 +76,7 @@ def times(terrain, situation, work, ops, row, load_ns, peak_bytes, leaves_ns, jo
 @no_type_check
 @part_allocates_nothing
 def paths(terrain, situation, work, ops, row, window):
-    """The longest path through the moved ops after the move, and when they could run."""
+    """Fills the features of the longest path through the moved ops after the move, and the window of each target."""
     stamp, edges, step_ns = work.stamp[0], terrain.delays.edges, situation.step_ns
     later = weight = 0.0
     unlinked = False

@@ -1,6 +1,4 @@
-"""Sets of moves: drawn ones with their features, some of them, two sets
-together, and the same moves from another placement.
-"""
+"""Sets of moves: drawn moves with their features, subsets, unions, and the same moves from another placement."""
 
 from __future__ import annotations
 
@@ -34,15 +32,12 @@ def fresh(
 ) -> Pool:
     """At most `count` random moves from a placement.
 
-    No two lead to the same placement, and none to one of the hashes `met` or back.
+    No two lead to the same placement, and none to a placement with a hash in `met` or back to `here`.
     """
-    moves = draw(
-        around, here, guide(around, here, situation.peak_bytes.astype(np.int64), situation.waited_ns), generator, count
-    )
-    word = int(hash_of(here))
-    moves = some(
-        moves, np.flatnonzero(unknown([word ^ change for change in moves.change.tolist()], (met or set()) | {word}))
-    )
+    by_wait = guide(around, here, situation.peak_bytes.astype(np.int64), situation.waited_ns)
+    moves, word = draw(around, here, by_wait, generator, count), int(hash_of(here))
+    there = [word ^ change for change in moves.change.tolist()]
+    moves = some(moves, np.flatnonzero(unknown(there, (met or set()) | {word})))
     return Pool(moves, features(around.terrain, situation, moves, scratch or work(around.terrain)))
 
 
@@ -63,7 +58,7 @@ def together(first: Drawn, second: Drawn) -> Drawn:
 def from_there(moves: Drawn, device: Devices) -> Drawn:
     """The same moves from another placement: each puts its units on the same devices as before.
 
-    Moves that change nothing from there are dropped.
+    Moves that change nothing from the new placement are dropped.
     """
     ptr, unit, target, change = _from_there(moves.ptr, moves.unit, moves.device, device)
     shifted = Drawn(ptr, unit, target, moves.kind, moves.guided, moves.blocks, change)
@@ -88,10 +83,9 @@ def _from_there(ptr, unit, target, device):
 def distinct(
     moves: Drawn, order: Int64[np.ndarray, " moves"], count: int, alike: float
 ) -> Int64[np.ndarray, " chosen"]:
-    """The first `count` moves in an order that share at most `alike` of their changes with any one before, then the
-    first others.
+    """The first `count` moves in an order that share at most `alike` of their changes with any chosen before.
 
-    Every move changes something.
+    If there are fewer, the first of the other moves follow. Every move must change something.
     """
     chosen, devices = list[int](), 1 + int(moves.device.max(initial=0))
     sets = list[Int64[np.ndarray, " changes"]]()

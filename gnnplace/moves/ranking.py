@@ -1,4 +1,4 @@
-"""A learned ranking of moves, as searches use it: a multi-layer perceptron over the features of moves, without torch.
+"""A learned ranking of moves for searches: a multi-layer perceptron over the features of moves, without torch.
 
 `gnnplace.policies.improver.scorer.MoveScorer` is the same network for training; its weights come from a checkpoint of
 the policy `improver`.
@@ -19,7 +19,7 @@ from gnnplace.moves.columns import DRAWN, NAMES
 
 PREFIX = "state_dict/policy.scorer."  # of the network's weights in a checkpoint
 DIGITS = 6  # of scores
-STEEPNESS = 20.0  # features are log-like beyond a twentieth
+STEEPNESS = 20.0  # `squashed` is nearly linear below a twentieth and logarithmic above
 
 
 class Range(NamedTuple):
@@ -29,7 +29,7 @@ class Range(NamedTuple):
     devices: tuple[int, int]
 
     def outside(self, ops: int, devices: int) -> str | None:
-        """What of a problem lies outside, in words; None where nothing does."""
+        """The numbers of a problem that are outside the range, in words; None if there are none."""
         parts = [
             f"{number:,} {what}, and it was trained on {low:,} to {high:,}"
             for number, what, (low, high) in ((ops, "ops", self.ops), (devices, "devices", self.devices))
@@ -40,11 +40,10 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Scores moves; those of higher scores are to be tried first. Features are squashed, clamped to `low` and `high`,
-    and standardised.
+    """A function from the features of moves to scores; moves with higher scores should be tried first.
 
-    Scores are computed in float64 and rounded, so that libraries that add in another order rank moves alike on every
-    machine.
+    Features are squashed, clamped to `low` and `high`, and standardised. Scores are computed in float64 and rounded, so
+    that the order of additions in a library does not change the ranking from machine to machine.
     """
 
     low: Float64[np.ndarray, " features"]
@@ -65,7 +64,7 @@ class Ranking:
 
     @classmethod
     def of(cls, weights: Mapping[str, Float32[np.ndarray, "..."]], trained_on: Range | None = None) -> Ranking:
-        """From the weights and buffers of a `MoveScorer` by name."""
+        """The ranking with the weights and buffers of a `MoveScorer`, by name."""
         exact = {name: value.astype(np.float64) for name, value in weights.items()}
         layers = tuple(
             (exact[f"layers.{layer}.weight"], exact[f"layers.{layer}.bias"]) for layer in range(len(exact) // 2 - 2)
@@ -81,7 +80,7 @@ class Ranking:
 
 
 def squashed(rows: Float[np.ndarray, "moves features"]) -> Float[np.ndarray, "moves features"]:
-    """`sign(x) log(1 + 20 |x|)`: small differences stay, and large ones don't drown them."""
+    """`sign(x) log(1 + 20 |x|)`: keeps small differences, and reduces large values that would dominate."""
     return np.sign(rows) * np.log1p(STEEPNESS * np.abs(rows))
 
 

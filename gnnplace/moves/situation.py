@@ -1,6 +1,4 @@
-"""The situation of a placement: what the timeline of its step says of every
-op and every device, as the features of moves read it.
-"""
+"""The situation of a placement: values of every op and every device from the timeline, for the features of moves."""
 
 from __future__ import annotations
 
@@ -20,18 +18,17 @@ from gnnplace.schedules.critical_chain import waiting
 from gnnplace.schedules.ranks import NOTHING
 
 WINDOWS = 256  # of a step, for the idle time of devices
-# The kinds of time on the critical chain: ops that waited for their device or for an input, transfers that waited for a
-# channel or did not. Beside them the time of what made another wait for its device or channel, and of the transfers
-# that an op waited for.
+# The kinds of time on the critical chain: of ops that waited for their device or for an input, and of transfers that
+# waited for a channel or did not. The last two kinds repeat some of this time: of an op or transfer for whose device or
+# channel the next one waited, and, by op, of the transfer for which it waited.
 ON_DEVICE, ON_INPUT, ON_CHANNEL, AT_ONCE, BLOCKS, RECEIVES = range(6)
 
 
 class Situation(NamedTuple):
-    """Times are in ns, as floats. `tail_ns` is the time from the end of an op to the end of the step if nothing waits
-    any longer.
+    """The situation. Times are in ns, as floats.
 
-    `chain_ns` has the time on the critical chain by kind. `busy_ns[d, w]` is the time that device d works before the
-    end of window w - 1.
+    `tail_ns` is the time from the end of an op to the end of the step if nothing waits any longer. `chain_ns` has the
+    time on the critical chain by kind. `busy_ns[d, w]` is the time that device d works before the end of window w - 1.
     """
 
     device: Int32[np.ndarray, " ops"]
@@ -50,14 +47,12 @@ class Situation(NamedTuple):
 
     @property
     def waited_ns(self) -> Float[np.ndarray, " ops"]:
-        """The time of each op and of what it sends on the critical chain, as `critical_chain.chain_ns` has it."""
+        """The time of each op and of its transfers on the critical chain, as in `critical_chain.chain_ns`."""
         return self.chain_ns[:, :BLOCKS].sum(axis=1)
 
 
 def situation(problem: Problem, around: Neighbourhood, device: Devices, result: StepResult) -> Situation:
-    """The situation of a placement; its result must have a timeline, from
-    which all times are taken, whatever was measured.
-    """
+    """The situation of a placement. All times come from the timeline of its result."""
     timeline, terrain = result.timeline, around.terrain
     assert timeline is not None and result.peak_memory_bytes is not None
     on = device[around.closure.unit]
@@ -86,7 +81,7 @@ def situation(problem: Problem, around: Neighbourhood, device: Devices, result: 
 
 
 def _occupied_ns(problem: Problem, timeline: Timeline) -> Float[np.ndarray, " channels"]:
-    """The time that each channel carries transfers, which a measured result does not have."""
+    """The time that each channel carries transfers; a measured result does not have it."""
     cluster, occupied_ns = problem.cluster, np.zeros(problem.cluster.num_channels)
     link = cluster.link_index[timeline.transfer_src, timeline.transfer_dst]
     np.add.at(occupied_ns, cluster.link_channel[link], timeline.transfer_end_ns - timeline.transfer_start_ns)
@@ -124,8 +119,9 @@ def _chain_times(device, num_devices, chain, waits, end_ns):
 @kernel
 @no_type_check
 def _tails(delays, device, order, start_ns, end_ns, arrive_ns):
-    """The longest way from the end of each op to the end of the step: over
-    edges, as long as they took, and over the device's next op.
+    """The longest path from the end of each op to the end of the step, over edges and over the device's next op.
+
+    An edge takes the time that it took in the timeline.
     """
     tail_ns, following = np.zeros(len(order)), np.full(delays.time_ns.shape[1], NONE)
     for place in range(len(order) - 1, -1, -1):
@@ -156,7 +152,7 @@ def _readers(delays, outputs, device):
 @kernel
 @no_type_check
 def _busy(device, num_devices, start_ns, end_ns, step_ns):
-    """The time that each device works before the end of each window; streams that run at once count once."""
+    """The time that each device works before the end of each window; parallel streams count once."""
     busy_ns, window_ns = np.zeros((num_devices, WINDOWS + 1)), step_ns / WINDOWS
     for op in range(len(device)):
         first, last = start_ns[op] / window_ns, end_ns[op] / window_ns

@@ -1,7 +1,4 @@
-"""What planners propose: a placement with its simulated step.
-
-Candidates of one problem are compared by their scores.
-"""
+"""Candidates: placements that planners propose, with their simulated steps. Their scores are compared."""
 
 from __future__ import annotations
 
@@ -24,17 +21,17 @@ from gnnplace.simulator.simulator import simulate
 if TYPE_CHECKING:
     import pandas as pd
 
-Identity = tuple[bytes, str, bytes | None, bytes | None]  # of a placement: devices, schedule, priorities and fusion
+Identity = tuple[bytes, str, bytes | None, bytes | None]  # devices, schedule, priorities and fusion of a placement
 BY_SCORE = attrgetter("score")
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """What a planner proposes: a placement, its step, and what that scores.
+    """The placement that a planner proposes, its step, and its score.
 
-    `planning_ns` is how long the planner took, 0 where nobody measured it. No step of the problem without fused ops is
-    shorter than `proved_ns`, as searches on the way proved; 0 where none did. A planner that `failed` proposes nothing:
-    the reason is `result.infeasible`, and `placement` is a placeholder.
+    `planning_ns` is the time that the planner took, 0 if it was not measured. `proved_ns` is a lower bound on every
+    step of the problem without fused ops, which a search has proved, 0 if none has. For a planner that `failed`, the
+    reason is `result.infeasible`, and `placement` is a placeholder.
     """
 
     planner: str
@@ -47,28 +44,29 @@ class Candidate:
 
     @property
     def step_time_ns(self) -> int | None:
-        """The step time, None where the placement is infeasible."""
+        """The step time; None if the placement is infeasible."""
         return self.result.feasible_ns
 
     def fifo(self, problem: Problem) -> StepResult:
-        """The step under the schedule `fifo`, which frameworks have; `result` itself where the planner failed."""
+        """The step under the schedule `fifo`, which frameworks use; `result` itself if the planner failed."""
         return self.result if self.failed else simulate(problem, [scheduled(self.placement, "fifo")])[0]
 
     def proved(self, problem: Problem) -> bool:
-        """Whether it is proved that no placement is faster, by the lower bound or a search that was complete."""
+        """Whether a lower bound or a complete search proves that no placement is faster."""
         fused = self.placement.fusion is not None
-        known_ns = max(lower_bound(problem, fused), 0 if fused else self.proved_ns)
-        return self.step_time_ns is not None and self.step_time_ns <= known_ns
+        bound_ns = max(lower_bound(problem, fused), 0 if fused else self.proved_ns)
+        return self.step_time_ns is not None and self.step_time_ns <= bound_ns
 
     def predicted(self, problem: Problem) -> Predicted:
-        """The step as documents describe it, with the lower bound of its
-        problem; where ops run fused, that of every fusion.
+        """The step as documents describe it, with the lower bound of its problem.
+
+        If ops run fused, the bound is one for every fusion.
         """
         fused = self.placement.fusion is not None
         return predicted(problem.cluster, self.result, lower_bound(problem, fused), bound_name(problem, fused))
 
     def row(self, problem: Problem) -> dict[str, Any]:
-        """A row for programs: the step, its metrics, how long planning took, whether no placement is faster."""
+        """A row for programs: the step, its metrics, the planning time, whether no placement is faster."""
         return {
             "planner": self.planner,
             "schedule": self.result.schedule,
@@ -80,23 +78,20 @@ class Candidate:
 
 
 def candidate(problem: Problem, evaluate: Evaluator, planner: str, placement: Placement) -> Candidate:
-    """A placement as the planner of a name proposes it, evaluated."""
+    """The candidate of a planner's placement, evaluated."""
     (result,) = evaluate(problem, [placement])
     return Candidate(planner, placement, result, score(problem, result))
 
 
 def failed(problem: Problem, planner: str, why: str, planning_ns: int) -> Candidate:
     """The candidate of a planner that failed."""
-    placement, nothing = (
-        Placement(np.zeros(problem.num_ops, dtype=np.int32)),
-        np.zeros(problem.num_devices, dtype=np.int64),
-    )
-    result = StepResult(placement.schedule, None, why, None, nothing, transferred_bytes=0, transfers=0)
+    placement, idle = Placement(np.zeros(problem.num_ops, np.int32)), np.zeros(problem.num_devices, np.int64)
+    result = StepResult(placement.schedule, None, why, None, idle, transferred_bytes=0, transfers=0)
     return Candidate(planner, placement, result, score(problem, result), planning_ns, failed=True)
 
 
 def identity(placement: Placement) -> Identity:
-    """What is equal of equal placements, and differs of others."""
+    """A key that is equal for equal placements only."""
     priority, fusion = (
         None if values is None else values.tobytes() for values in (placement.priority, placement.fusion)
     )
@@ -104,7 +99,7 @@ def identity(placement: Placement) -> Identity:
 
 
 def of_whole(proposed: Candidate, under: Constrained) -> Candidate:
-    """A candidate of a problem under a constraint as one of the whole problem."""
+    """The candidate of the whole problem that a candidate of the constrained problem means."""
     whole = candidate(under.whole, simulate, proposed.planner, under.of_whole(proposed.placement))
     return replace(
         whole, planning_ns=proposed.planning_ns, proved_ns=proposed.proved_ns if under.problem is under.whole else 0
@@ -112,12 +107,12 @@ def of_whole(proposed: Candidate, under: Constrained) -> Candidate:
 
 
 def expanded(proposed: Candidate, fused: Fused) -> Candidate:
-    """A candidate of a fused problem as one of all ops: its name says so."""
+    """The candidate of the original problem that a candidate of the fused problem means; its name gets ", fused"."""
     return replace(proposed, planner=f"{proposed.planner}, fused", placement=fused.expanded(proposed.placement))
 
 
 def ranked(proposed: Sequence[Candidate]) -> list[Candidate]:
-    """The fastest feasible first, then the infeasible; equals as they came."""
+    """The candidates sorted: feasible ones by step time, then infeasible ones; ties keep their order."""
     return sorted(proposed, key=lambda candidate: _rank(candidate.result))
 
 
@@ -126,8 +121,9 @@ def _rank(result: StepResult) -> tuple[bool, bool, int]:
 
 
 def table(problem: Problem, candidates: Sequence[Candidate]) -> pd.DataFrame:
-    """Candidates of a problem, a row each in their order: graph, cluster, bound, step time, metrics; what each device
-    does in columns of its own (`busy_ns.gpu:0`).
+    """A table with a row for each candidate: graph, cluster, bound, step time, metrics.
+
+    Values for each device have columns of their own (`busy_ns.gpu:0`).
 
     >>> import gnnplace as gp
     >>> problem = gp.problem("dlrm", cluster="k40-2")

@@ -27,9 +27,10 @@ Say = Callable[[Candidate], object]
 def candidates(
     problem: Problem, named: Mapping[str, Planner], schedule: Schedule, say: Say = lambda candidate: None
 ) -> list[Candidate]:
-    """What each planner proposes under a schedule, the fastest feasible first; `say` hears of each as it comes.
+    """The candidate of each planner under a schedule, the fastest feasible first.
 
-    A planner whose process dies is infeasible, and the others go on.
+    `say` is called with each candidate once it is evaluated. If the process of a planner dies, its candidate is
+    infeasible and the other planners run.
     """
     proposed = []
     for name, planner in named.items():
@@ -66,9 +67,10 @@ def compared(
     more: Mapping[str, Planner] | None = None,
     say: Say = lambda candidate: None,
 ) -> list[Candidate]:
-    """Every planner's placement, those of `more`, and the portfolio's, which begins with them: it is never slower,
-    nothing is planned twice. The fastest feasible first. Where stages are binding, it is the nearest ones to what each
-    planner but the searches proposes.
+    """The candidates of every planner, of `more`, and of the portfolio; the fastest feasible first.
+
+    The portfolio starts from the other candidates, so it is never slower and plans nothing again. If stages are
+    binding, each planner except searches proposes the stages nearest to its placement.
     """
     named = asked_planners(problem, options.seed, options.schedule, options.stages)
     named |= {name: staged(plan, options.stages) for name, plan in (more or {}).items()}
@@ -80,17 +82,14 @@ def compared(
 
 
 def asked_planners(problem: Problem, seed: int, schedule: Schedule, stages: Stages | None) -> dict[str, Planner]:
-    """Every planner by name, with stages where there are any (`planners.with_stages`)."""
+    """Every planner by name, with stages if there are any (`planners.with_stages`)."""
     return planners.with_stages(
         problem, stages, planners.planners(problem, simulate, seed, schedule), simulate, schedule
     )
 
 
 def planner_named(name: str, problem: Problem, seed: int, schedule: Schedule, stages: Stages | None) -> Planner:
-    """The planner that a user names, with stages where there are any.
-
-    Raises ValueError with the names that there are.
-    """
+    """The planner of a user's name, with stages if there are any. Raises ValueError with the possible names."""
     if name in planners.missing():
         raise ValueError(f"planner {name!r}: {planners.missing()[name]}")
     named = asked_planners(problem, seed, schedule, stages)
@@ -100,8 +99,9 @@ def planner_named(name: str, problem: Problem, seed: int, schedule: Schedule, st
 
 
 def priced(restricted: Sequence[Candidate], free: Sequence[Candidate]) -> dict[str, int | None]:
-    """The step time without the constraint, for each planner of `restricted`; None where it is infeasible. `best`
-    counts as one planner, whichever planner won for it.
+    """The step time without the constraint for each planner of `restricted`; None if that is infeasible.
+
+    `best` counts as one planner, whichever planner won for it.
     """
     times = {_first_name(each): each.step_time_ns for each in free}
     return {each.planner: times[_first_name(each)] for each in restricted if _first_name(each) in times}
@@ -112,8 +112,9 @@ def _first_name(proposal: Candidate) -> str:
 
 
 def not_fitting(problem: Problem, under: Problem, constraint: Constraint) -> str | None:
-    """A proof that no placement fits `under` a constraint, with a finer constraint that has no such proof. None if
-    there is no proof.
+    """A proof that no placement fits `under` a constraint, and a finer constraint without such a proof.
+
+    None if there is no proof.
     """
     if (proof := shortage(under)) is None:
         return None

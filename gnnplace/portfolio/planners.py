@@ -1,16 +1,16 @@
-"""Names to planners: with `gnnplace.policies.registry`, the one place where a string becomes a function. Needs no
-torch.
+"""The table of planners: each baseline by name. Needs no torch.
 
-A new baseline is a name and a `case` here, one that places units a name and a row of `PLACE_UNITS`; contract tests and
-commands take the names from `PlannerName`. Other packages add theirs by entry points of the group `gnnplace.planners`
-(`gnnplace/installed.py`): functions `(problem, evaluate, schedule=...) -> Placement`.
+A new baseline is one line of `BASELINES`. Commands, the portfolio and the contract tests take their names from there.
+Other packages add baselines by entry points of the group `gnnplace.planners` (`gnnplace/installed.py`): functions
+`(problem, evaluate, schedule=...) -> Placement`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal
 
 import numpy as np
 
@@ -42,91 +42,138 @@ from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
 from gnnplace.units.units import UnitsName
 
-# slow last
-UnitPlannerName = Literal[
-    "heft", "peft", "critical-path-first", "m-topo", "m-etf", "m-sct", "metis", "scotch", "min-cut"
-]
-PlannerName = Literal[
-    "cpu", "gpu", "expert", "pipeline",
-    UnitPlannerName,
-    "random", "hill-climb", "ranked-climb", "annealing", "genetic", "exact",
-]  # fmt: skip
-# take what they are given
-SEARCHES: tuple[PlannerName, ...] = ("random", "hill-climb", "ranked-climb", "annealing", "genetic", "exact")
-SCOTCH: tuple[PlannerName, ...] = ("scotch", "min-cut")  # need a library that is not Python's
-UNITS: tuple[UnitsName, ...] = ("ops", "weights", "coarse")
-
 RANDOM_EVALUATIONS = 64
 SEARCH_EVALUATIONS = 500
 EXACT_S = 3.0  # of CP-SAT's work
+UNITS: tuple[UnitsName, ...] = ("ops", "weights", "coarse")
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A line of the table.
+
+    `takes` says with which arguments `function` is called:
+
+    - "schedule": `(problem, evaluate, *, schedule)`.
+    - "units": also `units_name`. The planner is the best of all `UNITS`.
+    - "generator": `(problem, evaluate, generator, *, schedule)`.
+    - "start": also `start`, the best heuristic's placement, and `budget`.
+
+    Attributes:
+        slower: why the planner can be slower than the best single device; None if it starts from the single devices.
+        needs: what a cluster (a CPU) or this machine (Scotch's library) must have.
+        search: whether it only improves what the heuristics propose, so that they are chosen without it.
+        priorities: whether it proposes priorities under the schedule `given`.
+    """
+
+    function: Callable[..., Placement]
+    takes: Literal["schedule", "units", "generator", "start"] = "schedule"
+    slower: str | None = None
+    needs: Literal["cpu", "scotch"] | None = None
+    search: bool = False
+    priorities: bool = False
+
+
+def _random(problem: Problem, evaluate: Evaluator, generator: np.random.Generator, *, schedule: Schedule) -> Placement:
+    return random_units(problem, evaluate, generator, evaluations=RANDOM_EVALUATIONS, schedule=schedule)
+
+
+def _exact(problem: Problem, evaluate: Evaluator, *, schedule: Schedule) -> Placement:
+    return exact(problem, evaluate, least_times=least_times, limit=Limit(EXACT_S), schedule=schedule)
+
+
+BASELINES: dict[str, Baseline] = {  # the slow ones last
+    "cpu": Baseline(single_cpu, needs="cpu",
+        slower="Everything runs on the CPU, which is several times slower than an accelerator."),
+    "gpu": Baseline(single_gpu, slower="Everything runs on one accelerator, although a CPU is faster here."),
+    "expert": Baseline(expert,
+        slower="Each accelerator runs some layers, one after another, so a slow accelerator or link only adds time."),
+    "pipeline": Baseline(pipeline, slower="Only accelerators are used, although a CPU is faster here."),
+    "heft": Baseline(heft, "units",
+        slower="HEFT is greedy: a unit goes where it would finish first, whatever transfers its results will need."),
+    "peft": Baseline(peft, "units",
+        slower="PEFT looks ahead as if devices and links were idle, so it does not foresee queues of transfers."),
+    "critical-path-first": Baseline(critical_path_first, "units",
+        slower="Units off the critical path are placed greedily, whatever transfers their results will need."),
+    "m-topo": Baseline(m_topo, "units",
+        slower="m-TOPO balances memory instead of time: a slow accelerator gets as much as a fast one, and transfers "
+               "do not count."),
+    "m-etf": Baseline(m_etf, "units",
+        slower="m-ETF takes the earliest start, not the earliest end: idle slow accelerators get ops, and later "
+               "transfers are not foreseen."),
+    "m-sct": Baseline(m_sct, "units",
+        slower="m-SCT keeps a favourite child with its parent; here that saves no transfers."),
+    "metis": Baseline(metis, "units",
+        slower="The cut balances work and saves transfer time, but ignores order: mostly one accelerator or link is "
+               "busy."),
+    "scotch": Baseline(scotch, "units", needs="scotch",
+        slower="The cut balances work and saves bytes, but ignores order: mostly one device or link is busy while "
+               "the others wait."),
+    "min-cut": Baseline(min_cut, "units", needs="scotch",
+        slower="The cut balances work and saves bytes, but ignores order: mostly one accelerator or link is busy."),
+    "random": Baseline(_random, "generator", search=True,
+        slower="Slow accelerators get as much work as fast ones, and half of the edges or more cross devices."),
+    "hill-climb": Baseline(hill_climb, "start", search=True),
+    "ranked-climb": Baseline(ranked_climb, "start", search=True),
+    "annealing": Baseline(annealing, "start", search=True),
+    "genetic": Baseline(genetic, "start", search=True, priorities=True),
+    "exact": Baseline(_exact, search=True, priorities=True),
+}  # fmt: skip
+SEARCHES = tuple(name for name, baseline in BASELINES.items() if baseline.search)
+SINGLE = ("cpu", "gpu")  # a single device of a kind
+
+
+def planner(name: str, evaluate: Evaluator, seed: int, schedule: Schedule = "critical-path") -> Planner:
+    """The baseline of a name. Searches draw from `seed`; the others are deterministic.
+
+    With the schedule `given`, baselines with `priorities` propose priorities; the others plan for the schedule of the
+    critical path.
+    """
+    baseline = BASELINES[name]
+    rule = schedule if baseline.priorities else rule_of(schedule)
+    match baseline.takes:
+        case "schedule":
+            return partial(baseline.function, evaluate=evaluate, schedule=rule)
+        case "units":
+            return partial(_on_units, baseline=baseline.function, evaluate=evaluate, schedule=rule)
+        case "generator":
+            return partial(_drawn, baseline=baseline.function, evaluate=evaluate, seed=seed, schedule=rule)
+        case "start":
+            return partial(_from_best, search=baseline.function, evaluate=evaluate, seed=seed, schedule=rule)
 
 
 def planners(
     problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule = "critical-path"
 ) -> dict[str, Planner]:
-    """Every baseline that a problem's cluster and this machine allow, by name: `cpu` needs a CPU, `SCOTCH` its library.
-    Then those of other packages.
-    """
-    absent = [*missing()] + ([] if any(device.kind == "cpu" for device in problem.cluster.devices) else ["cpu"])
-    names: tuple[PlannerName, ...] = get_args(PlannerName)
+    """Every baseline that the cluster of a problem and this machine allow, by name; last those of other packages."""
+    absent = [*missing()]
+    if all(device.kind != "cpu" for device in problem.cluster.devices):
+        absent += [name for name, baseline in BASELINES.items() if baseline.needs == "cpu"]
     more = {name: partial(plan, evaluate=evaluate, schedule=rule_of(schedule)) for name, plan in others().items()}
-    return {name: planner(name, evaluate, seed, schedule) for name in names if name not in absent} | more
+    return {name: planner(name, evaluate, seed, schedule) for name in BASELINES if name not in absent} | more
 
 
 @cache
 def others() -> dict[str, Any]:
     """The baselines that other installed packages add, by name."""
-    return installed.added("gnnplace.planners", get_args(PlannerName))
+    return installed.added("gnnplace.planners", BASELINES)
 
 
 def missing() -> dict[str, str]:
     """The planners whose library is not installed here, and how to get it."""
-    return {} if available() else dict.fromkeys(SCOTCH, HOW_TO_GET)
-
-
-def planner(name: PlannerName, evaluate: Evaluator, seed: int, schedule: Schedule = "critical-path") -> Planner:
-    """The baseline of a name; searches draw from `seed`, the others are deterministic. What places units is the best of
-    all `UNITS`.
-
-    With the schedule `given`, `genetic` and `exact` propose priorities; the others plan for the schedule of the
-    critical path.
-    """
-    rule = rule_of(schedule)
-    match name:
-        case "cpu":
-            return partial(single_cpu, evaluate=evaluate, schedule=rule)
-        case "gpu":
-            return partial(single_gpu, evaluate=evaluate, schedule=rule)
-        case "expert":
-            return partial(expert, evaluate=evaluate, schedule=rule)
-        case "pipeline":
-            return partial(pipeline, evaluate=evaluate, schedule=rule)
-        case "random":
-            return partial(_random, evaluate=evaluate, seed=seed, schedule=rule)
-        case "hill-climb":
-            return _from_best_heuristic(hill_climb, evaluate, seed, rule)
-        case "ranked-climb":
-            return _from_best_heuristic(ranked_climb, evaluate, seed, rule)
-        case "annealing":
-            return _from_best_heuristic(annealing, evaluate, seed, rule)
-        case "genetic":
-            return _from_best_heuristic(genetic, evaluate, seed, schedule)
-        case "exact":
-            return partial(exact, evaluate=evaluate, least_times=least_times, limit=Limit(EXACT_S), schedule=schedule)
-        case _:
-            return partial(_on_units, baseline=PLACE_UNITS[name], evaluate=evaluate, schedule=rule)
+    needy = [name for name, baseline in BASELINES.items() if baseline.needs == "scotch"]
+    return {} if available() else dict.fromkeys(needy, HOW_TO_GET)
 
 
 def without_one(problem: Problem, evaluate: Rationed, schedule: Schedule) -> dict[str, Planner]:
-    """Those that place units, for the problem without one of several equal devices."""
-    named: dict[str, Planner] = {}
-    names: tuple[UnitPlannerName, ...] = get_args(UnitPlannerName)
+    """The baselines that place units, for the problem without one of several equal devices."""
+    absent, named = missing(), dict[str, Planner]()
     for device, part in parts(problem).items():
         judge = OnPart(evaluate, part)
         named |= {
             f"{name} without {device}": on_part(planner(name, judge, 0, schedule), part)
-            for name in names
-            if name not in missing()
+            for name, baseline in BASELINES.items()
+            if baseline.takes == "units" and name not in absent
         }
     return named
 
@@ -134,8 +181,9 @@ def without_one(problem: Problem, evaluate: Rationed, schedule: Schedule) -> dic
 def with_stages(
     problem: Problem, stages: Stages | None, named: Mapping[str, Planner], evaluate: Evaluator, schedule: Schedule
 ) -> dict[str, Planner]:
-    """Planners by name, and `stages`, which plans these, where there are any; where they are binding, the others but
-    searches are followed by the nearest stages to what they propose.
+    """The planners `named`, and `stages`, which plans stages, if there are any.
+
+    Where stages are binding, each planner proposes the stages nearest to its own placement, and searches are left out.
     """
     if stages is None:
         return dict(named)
@@ -145,7 +193,7 @@ def with_stages(
 
 
 def planner_named(name: str, problem: Problem, evaluate: Evaluator, seed: int) -> Planner:
-    """The baseline that a user names. Raises ValueError with the names that the problem's cluster allows."""
+    """The baseline of a user's name. Raises ValueError with the names that the problem's cluster allows."""
     named = planners(problem, evaluate, seed)
     if name in missing():
         raise ValueError(f"planner {name!r}: {missing()[name]}")
@@ -160,43 +208,34 @@ def best_heuristic(problem: Problem, evaluate: Evaluator, schedule: Schedule = "
     return fastest(problem, [plan(problem) for name, plan in named.items() if name not in SEARCHES], evaluate)
 
 
-@runtime_checkable
-class _PlacesUnits(Protocol):
-    """A baseline that places units of any name."""
+def slower_than_one_device(times_ns: Mapping[str, int | None]) -> dict[str, str]:
+    """The reason for each planner that is slower than the best single device.
 
-    def __call__(
-        self, problem: Problem, evaluate: Evaluator, *, units_name: UnitsName, schedule: Schedule
-    ) -> Placement: ...
-
-
-PLACE_UNITS: dict[UnitPlannerName, _PlacesUnits] = {
-    "scotch": scotch, "min-cut": min_cut, "metis": metis,
-    "heft": heft, "peft": peft, "critical-path-first": critical_path_first, "m-topo": m_topo, "m-etf": m_etf,
-    "m-sct": m_sct,
-}  # fmt: skip
+    `times_ns` is None for an infeasible placement.
+    """
+    alone = [time for name in SINGLE if (time := times_ns.get(name)) is not None]
+    slower = [name for name, time in times_ns.items() if time is not None and alone and time > min(alone)]
+    reasons = {name: BASELINES[name].slower for name in slower if name in BASELINES}
+    return {name: reasons.get(name) or "Not explained yet." for name in slower}
 
 
-def _on_units(problem: Problem, baseline: _PlacesUnits, evaluate: Evaluator, schedule: Schedule) -> Placement:
-    shared = zip(UNITS, shares(evaluate, len(UNITS)), strict=True)
-    placements = [baseline(problem, part, units_name=name, schedule=schedule) for name, part in shared]
+def _on_units(
+    problem: Problem, baseline: Callable[..., Placement], evaluate: Evaluator, schedule: Schedule
+) -> Placement:
+    rations = zip(UNITS, shares(evaluate, len(UNITS)), strict=True)
+    placements = [baseline(problem, ration, units_name=name, schedule=schedule) for name, ration in rations]
     return fastest(problem, placements, evaluate)
 
 
-def _random(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule) -> Placement:
-    return random_units(
-        problem, evaluate, np.random.default_rng(seed), evaluations=RANDOM_EVALUATIONS, schedule=schedule
-    )
+def _drawn(
+    problem: Problem, baseline: Callable[..., Placement], evaluate: Evaluator, seed: int, schedule: Schedule
+) -> Placement:
+    return baseline(problem, evaluate, np.random.default_rng(seed), schedule=schedule)
 
 
-def _from_best_heuristic(
-    search: Callable[..., Placement], evaluate: Evaluator, seed: int, schedule: Schedule
-) -> Planner:
+def _from_best(
+    problem: Problem, search: Callable[..., Placement], evaluate: Evaluator, seed: int, schedule: Schedule
+) -> Placement:
     """A search of `SEARCH_EVALUATIONS` from the best heuristic, so that it is never worse."""
-
-    def plan(problem: Problem) -> Placement:
-        start, generator = best_heuristic(problem, evaluate, schedule), np.random.default_rng(seed)
-        return search(
-            problem, evaluate, generator, start=start, budget=Budget(evaluations=SEARCH_EVALUATIONS), schedule=schedule
-        )
-
-    return plan
+    start, budget = best_heuristic(problem, evaluate, schedule), Budget(evaluations=SEARCH_EVALUATIONS)
+    return search(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget, schedule=schedule)

@@ -1,7 +1,6 @@
-"""The portfolio behind `best`: all planners, repairs, an exact search of small problems, and searches that go on from
-the best few.
+"""The portfolio behind `best`: all planners, repairs, an exact search of small problems, searches from the best few.
 
-Searches rank moves by the learned ranking that comes with the package, unless they are told not to. Needs no torch.
+Searches rank moves by the learned ranking that comes with the package, unless the options say "plain". Needs no torch.
 """
 
 from __future__ import annotations
@@ -50,28 +49,32 @@ from gnnplace.result import FEASIBLE, Evaluator, Planner
 from gnnplace.units.units import allowed, expand, units
 
 SHIPPED = package_data.folder("checkpoints") / "improver.safetensors"  # trained on all lineages
-# on those of the training and validation split, for claims about the others
+# trained on the training and validation split only, for claims about the other lineages
 HELD_OUT = SHIPPED.with_stem("improver-held-out")
-# evaluations in which a climb gains more than annealing does; seconds are worth more to annealing, which chooses faster
+# a climb gains more than annealing in this many evaluations; under a clock annealing gains more, as it chooses faster
 CLIMBED = 400
-LEARNED_DRAWN = 300  # moves drawn where a learned ranking chooses among them
+LEARNED_DRAWN = 300  # moves among which a learned ranking chooses
 
-ORDER_S, LEAST_EXACT_S = 10.0, 1.0  # of CP-SAT's work; of a clock's budget at least so much, to start it
+ORDER_S = 10.0  # of CP-SAT's work on the order of ops
+LEAST_EXACT_S = 1.0  # CP-SAT starts only with at least this much time
 LEAST_EVALUATIONS, MOST_EVALUATIONS, SIMULATED_OPS = 300, 5000, 4 * 10**7
-# ops of all legal placements together, so many at most, where all of them are simulated: about a second
+# all legal placements are simulated if they have at most this many ops together: about a second
 ENUMERATED_OPS = 4 * 10**6
+BATCH = 1024  # placements evaluated together
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Options:
-    """How `best` searches.
+    """The options of `best`.
 
-    With the schedule `given`, planners and searches plan for that of the critical path, and the last of the budget goes
-    to a search for a faster order. A "learned" `search` ranks moves by the shipped checkpoint and by `path_estimate` in
-    turns, a "plain" one by the latter alone. A `policy` is asked beside the planners, `starts` instead of them. Where
-    there are `stages`, which are one way to keep modules whole, a share of the budget searches among them, from the
-    nearest to what planners proposed; where they are binding, all of it does. `progress` is told what is better than
-    all before.
+    - `schedule`: with `given`, planners and searches plan for the schedule of the critical path, and the end of the
+      budget goes to a search for a faster order.
+    - `search`: a "learned" search ranks moves by the shipped checkpoint and by `path_estimate` in turns, a "plain"
+      search by `path_estimate` alone.
+    - `policy` is a further planner; `starts` replace the planners.
+    - `stages` are one way to keep modules whole: a share of the budget goes to a search among stages, from those
+      nearest to the planners' placements. If they are binding, the whole budget does.
+    - `progress` is called with each score that improves on all scores before.
     """
 
     seed: int = 0
@@ -87,16 +90,15 @@ USUAL = Options()
 
 
 def portfolio(problem: Problem, evaluate: Evaluator, budget: Budget, options: Options = USUAL) -> Candidate:
-    """All planners but searches, single devices first, then a policy's placement if there is one, and searches from the
-    best few.
+    """The winner of all planners and of searches from the best few.
 
-    The nearest whole modules to the best few are tried too. A small problem is searched exactly. Then a climb over
-    ranked moves goes on from the best few, and annealing from the best of these. Everything ends once a step takes no
-    longer than the budget's bound.
+    The planners except searches run first, single devices before the others, then the policy if there is one. Whole
+    modules near the best few are tried too. A small problem is searched exactly. Then a climb over ranked moves starts
+    from the best few, and annealing from the best of these. Everything ends once a step takes no longer than the
+    budget's bound.
 
-    Where there are few legal placements, all of them are tried instead of asking planners and searching, unless a
-    policy, `starts` or binding stages are given; a search for a faster order, with the schedule `given`, is all that
-    can follow.
+    If there are few legal placements, all of them are evaluated instead, unless the options have a policy, `starts` or
+    binding stages. With the schedule `given`, a search for a faster order follows.
     """
     run = _Run(problem, evaluate, Rationed(evaluate, budget), budget, options, improvements(options.progress))
     binding = options.stages is not None and options.stages.binding
@@ -118,7 +120,7 @@ def portfolio(problem: Problem, evaluate: Evaluator, budget: Budget, options: Op
 class _Run:
     """One run of the portfolio.
 
-    `progress` is told what is better than all before, that of the options whatever is to be said.
+    `tried` is the evaluator of planners. `progress` reports improvements only, `options.progress` anything.
     """
 
     problem: Problem
@@ -130,11 +132,11 @@ class _Run:
 
     @property
     def rule(self) -> Schedule:
-        """The schedule that planners plan for, and searches but that for an order."""
+        """The schedule for which planners plan, and all searches except the search for an order."""
         return rule_of(self.options.schedule)
 
     def policy(self, problem: Problem) -> Placement:
-        """What the policy of the options proposes, under their schedule."""
+        """The policy's placement, under the schedule of the options."""
         assert self.options.policy is not None
         return planned(self.options.policy(problem), self.options.schedule)
 
@@ -144,60 +146,51 @@ class _Run:
         return self.problem.num_ops * self.problem.num_devices <= MAX_CHOICES
 
     def best_of_all(self) -> Candidate | None:
-        """The best of all legal placements; None where they are too
-        many for half of the budget, or none of them fits.
-        """
+        """The best of all legal placements; None if they are too many for half of the budget, or if none fits."""
         number, part = placements(self.problem), self.budget.left(FOR_PLANNERS)
         too_short = part.seconds_left is not None and part.seconds_left < LEAST_EXACT_S
         if number * self.problem.num_ops > ENUMERATED_OPS or too_short or part.allows(int(number)) < number:
             return None
         metered = self.budget.metered(self.evaluate)
-        winner = candidate(
-            self.problem,
-            metered,
-            f"all {number:,.0f} placements",
-            enumerated(self.problem, metered, schedule=self.rule),
-        )
+        placement = enumerated(self.problem, metered, schedule=self.rule)
+        winner = candidate(self.problem, metered, f"all {number:,.0f} placements", placement)
         self.progress(winner.planner, winner.score)
         return winner if winner.score.feasibility == FEASIBLE else None
 
     def starts(self) -> dict[str, Planner]:
-        """All planners but searches, with the one of `stages` where these
-        bind; those without a device take time, but few evaluations.
+        """All planners except searches, and the planner of stages if these are binding.
+
+        Planners without one of several equal devices run only if evaluations are limited: they take much time and few
+        evaluations.
         """
         named = planners.planners(self.problem, self.tried, self.options.seed, self.rule)
-        kept = {name: plan for name, plan in named.items() if name not in planners.SEARCHES}
+        heuristics = {name: plan for name, plan in named.items() if name not in planners.SEARCHES}
         if self.options.stages and self.options.stages.binding:
-            return planners.with_stages(self.problem, self.options.stages, kept, self.tried, self.rule)
-        return (
-            kept
-            if self.budget.evaluations is None
-            else kept | planners.without_one(self.problem, self.tried, self.rule)
-        )
+            return planners.with_stages(self.problem, self.options.stages, heuristics, self.tried, self.rule)
+        if self.budget.evaluations is None:
+            return heuristics
+        return heuristics | planners.without_one(self.problem, self.tried, self.rule)
 
     def proposed(self, starts: Mapping[str, Planner]) -> tuple[list[Candidate], bool]:
-        """What planners propose, nearest modules, stages where there are
-        some, and repairs, best first; whether any is a repair.
-        """
+        """The candidates of planners, nearest modules, stages and repairs, best first; whether any is a repair."""
         problem, budget, tried, progress = self.problem, self.budget, self.tried, self.progress
         winners = with_nearest_modules(problem, tried, best(problem, tried, starts, budget, progress), budget, progress)
         if self.options.stages is not None and budget.allows(1):
             winners = with_best_stages(
                 problem, self.evaluate, self.options.stages, self.options.seed, budget, self.rule, winners, progress
             )
-        repairs = _repairs(
-            problem, self.evaluate, [self.rule] if self.options.schedule == self.rule else [self.rule, "memory"], budget
-        )
+        schedules: list[Schedule] = [self.rule] if self.options.schedule == self.rule else [self.rule, "memory"]
+        repairs = _repairs(problem, self.evaluate, schedules, budget)
         proposals = with_repairs(problem, self.evaluate, winners, repairs, budget, progress)
         return proposals, len(proposals) > len(winners)
 
     def refined(self, winners: list[Candidate], repaired: bool, ranks: Sequence[Rank]) -> Candidate:
-        """What searches make of the best few winners; the last of the budget is left to that for an order where there
-        is one.
+        """The winner of searches from the best few; the end of the budget is left for the search for an order.
 
-        Where evaluations are counted, a climb goes on from the best of the few, and annealing from there.
+        If evaluations are limited, a climb starts from the best of the few, and annealing from its result.
         """
-        for_order = FOR_ORDER * (1 - self.budget.used) if repaired else FOR_ORDER  # repairs leave less to both
+        # after repairs, both searches have less budget
+        for_order = FOR_ORDER * (1 - self.budget.used) if repaired else FOR_ORDER
         before = self.budget if self.options.schedule == self.rule else self.budget.until(1 - for_order)
         if self.small:
             solved = partial(self._solved, most_s=planners.EXACT_S, schedule=self.rule)
@@ -212,7 +205,7 @@ class _Run:
         return searched_from_few(self.problem, self.evaluate, winners, climb, anneal, before, self.progress)
 
     def ordered(self, winner: Candidate) -> Candidate:
-        """What a search for a faster order of the ops makes of a winner."""
+        """The result of a search for a faster order of the ops from a winner."""
         solved: Search = partial(self._solved, most_s=ORDER_S, schedule=self.options.schedule)
         search = solved if self.small else partial(reordered, evaluate=self.evaluate, seed=self.options.seed)
         return searched(self.problem, self.evaluate, winner, "order", search, self.budget, self.progress)
@@ -220,39 +213,30 @@ class _Run:
     def _climbed(
         self, problem: Problem, start: Placement, budget: Budget, report: Report, *, ranks: Sequence[Rank]
     ) -> Placement:
-        climb = partial(
-            ranked_climb,
-            ranks=ranks,
-            drawn=LEARNED_DRAWN if len(ranks) > 1 else DRAWN,
-            schedule=rule_of(start.schedule),
-        )
-        return climb(
-            problem, self.evaluate, np.random.default_rng(self.options.seed), start=start, budget=budget, report=report
-        )
+        drawn = LEARNED_DRAWN if len(ranks) > 1 else DRAWN
+        return ranked_climb(
+            problem, self.evaluate, np.random.default_rng(self.options.seed), start=start, budget=budget, report=report,
+            ranks=ranks, drawn=drawn, schedule=rule_of(start.schedule),
+        )  # fmt: skip
 
     def _annealed(self, problem: Problem, start: Placement, budget: Budget, report: Report) -> Placement:
-        anneal = partial(annealing, schedule=rule_of(start.schedule))
-        return anneal(
-            problem, self.evaluate, np.random.default_rng(self.options.seed), start=start, budget=budget, report=report
-        )
+        return annealing(
+            problem, self.evaluate, np.random.default_rng(self.options.seed), start=start, budget=budget, report=report,
+            schedule=rule_of(start.schedule),
+        )  # fmt: skip
 
     def _solved(
         self, problem: Problem, start: Placement, budget: Budget, report: Report, *, most_s: float, schedule: Schedule
     ) -> Placement:
-        """What an exact search finds; the start where there is no time
-        for one, and where its process dies, which is said.
+        """The result of an exact search; `start` if there is no time for one.
+
+        If the process of the search dies, `progress` gets the reason, and the result is `start`.
         """
         if (limit := _exact_limit(budget, most_s)) is None:
             return start
+        evaluate = budget.metered(self.evaluate)
         try:
-            solved = exact(
-                problem,
-                budget.metered(self.evaluate),
-                start=start,
-                least_times=least_times,
-                limit=limit,
-                schedule=schedule,
-            )
+            solved = exact(problem, evaluate, start=start, least_times=least_times, limit=limit, schedule=schedule)
         except ChildProcessError as error:
             winner = candidate(problem, self.evaluate, f"exact: {error}; it goes on from", start)
             self.options.progress(winner.planner, winner.score)
@@ -263,17 +247,17 @@ class _Run:
 
 
 def planned(placement: Placement, schedule: Schedule) -> Placement:
-    """What a planner proposed, under a schedule; where that is `given`, in
-    its own order or under the schedule that it planned for.
+    """A planner's placement under a schedule.
+
+    Under `given` it keeps its own priorities, or the schedule for which it was planned.
     """
     return placement if schedule == "given" else scheduled(placement, schedule)
 
 
 def repaired(problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget) -> Placement:
-    """A placement that overflows as the best of all repairs makes it, which may overflow less and still; one that fits
-    as it is.
+    """The best repair of a placement that overflows, which may still overflow; a placement that fits is returned.
 
-    The schedule stays. Of the ways of a repair, more are tried where the budget allows it.
+    The schedule stays. The budget limits how many ways of repair are tried.
     """
     evaluate = budget.metered(evaluate)
     given = candidate(problem, evaluate, "given", placement)
@@ -287,8 +271,9 @@ def _repairs(problem: Problem, evaluate: Evaluator, schedules: Sequence[Schedule
 def improved(
     problem: Problem, evaluate: Evaluator, rank: Rank, seed: int, budget: Budget, start: Placement | None = None
 ) -> Placement:
-    """The placement that a learned ranking of moves makes of `start`, or
-    of random list schedules, beside `path_estimate`.
+    """The result of a climb from `start`, or from random list schedules, that ranks moves by `rank`.
+
+    `path_estimate` takes turns with `rank`.
     """
     schedule: Schedule = "critical-path" if start is None else rule_of(start.schedule)
     generator, ranks = np.random.default_rng(seed), (rank, path_estimate)
@@ -300,7 +285,7 @@ def improved(
 def improved_by(
     search: SearchName, problem: Problem, evaluate: Evaluator, seed: int, budget: Budget, start: Placement
 ) -> Placement:
-    """The placement that a search, `learned` or `plain`, makes of `start`, and nothing else."""
+    """The result of one search, `learned` or `plain`, from `start`."""
     if search == "learned":
         return improved(problem, evaluate, shipped(), seed, budget, start)
     return improve(
@@ -312,13 +297,16 @@ def improved_by(
 def shipped() -> Ranking:
     """The learned ranking that comes with the package.
 
-    Raises ValueError (one line) where its file is damaged or of another version.
+    Raises ValueError (one line) if its file is damaged or of another version.
     """
     return read_ranking(SHIPPED)
 
 
 def _exact_limit(budget: Budget, most_s: float) -> Limit | None:
-    """So much work; under a clock at most half of the time that is left, and none at all where that is too little."""
+    """The limit of an exact search: `most_s` of work, and under a clock at most half of the time left.
+
+    None if that is less than `LEAST_EXACT_S`.
+    """
     if budget.seconds_left is None:
         return Limit(most_s)
     seconds = min(most_s, budget.seconds_left / 2)
@@ -326,10 +314,10 @@ def _exact_limit(budget: Budget, most_s: float) -> Limit | None:
 
 
 def budget(problem: Problem, seconds: float | None = None, evaluations: int | None = None) -> Budget:
-    """The budget of a portfolio, which counts from now on, the lower bound included, and ends early where a step
-    reaches that bound.
+    """The budget of a portfolio. It starts before the lower bound is computed, and ends early at that bound.
 
-    Where neither is given: evaluations that take some ten seconds on a core, the same on every machine.
+    Without `seconds` and `evaluations` it is a number of evaluations that take about ten seconds on a core. The number
+    depends on the problem only, not on the machine.
     """
     started = running_s()
     bound_ns = lower_bound(problem)
@@ -338,17 +326,14 @@ def budget(problem: Problem, seconds: float | None = None, evaluations: int | No
     return Budget(seconds=seconds, evaluations=evaluations, bound_ns=bound_ns, started=started)
 
 
-BATCH = 1024  # placements evaluated together
-
-
 def placements(problem: Problem) -> float:
-    """How many legal placements there are. Raises ValueError where a colocation group is allowed on no device."""
-    # infinite where a float can't count them
+    """The number of legal placements. Raises ValueError if a colocation group is allowed on no device."""
+    # infinite if it exceeds the range of a float
     return prod(allowed(problem, units(problem.graph, "ops")).sum(axis=1).tolist(), start=1.0)
 
 
 def every_placement(problem: Problem, schedule: Schedule = "critical-path") -> Iterator[Placement]:
-    """All legal placements under a schedule, those on early devices first."""
+    """All legal placements under a schedule, in lexicographic order of devices."""
     closure = units(problem.graph, "ops")
     options = [np.flatnonzero(row).tolist() for row in allowed(problem, closure)]
     for devices in product(*options):
@@ -358,7 +343,7 @@ def every_placement(problem: Problem, schedule: Schedule = "critical-path") -> I
 def enumerated(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "critical-path") -> Placement:
     """The fastest legal placement under a schedule; the first on a tie.
 
-    Raises ValueError where a group is allowed on no device.
+    Raises ValueError if a group is allowed on no device.
     """
     every, best = every_placement(problem, schedule), list[Placement]()
     while batch := list(islice(every, BATCH)):

@@ -1,11 +1,10 @@
-"""A portfolio (Huberman, Lukose and Hogg, 1997): planners one after another, then searches from the best placements,
-until the budget ends.
+"""The rounds of a portfolio (Huberman, Lukose and Hogg, 1997): planners, repairs, searches from the best placements.
 
-Planners get the first half of the budget and the searches the rest, because searches find better placements. Where
-evaluations are counted, each planner has a share of that half (`searching/rations`), so that none is left out because
-others have more to try on one device more or with more memory. Placements that overflow a memory but would be faster
-than all that fit are repaired in between. Which start leads to the best result is unknown in advance: the best few
-share a tenth of the rest for a search that is quick to improve, and the best result of these gets what is left.
+Planners get the first half of the budget and searches the rest, because searches find better placements. If evaluations
+are limited, each planner has a share of that half (`searching/rations`). Otherwise the first planners would use all of
+it on clusters with more devices or memory, where they have more to try. A placement that overflows a memory but would
+be faster than all placements that fit is repaired in between. It is unknown which start leads to the best result: the
+best few share a tenth of the rest for a brief search each, and the best result gets the remaining budget.
 """
 
 from __future__ import annotations
@@ -25,20 +24,23 @@ from gnnplace.problems import Problem
 from gnnplace.result import FEASIBLE, OVERFLOWS, TIMELESS, Evaluator, Planner, Score
 from gnnplace.units.modules import modules
 
-FOR_PLANNERS, FOR_REPAIRS = 0.5, 0.7  # of the budget: until when planners are asked, and repairs begin
-FOR_ORDER = 0.3  # of a budget, its end: the order of ops, where it is free
+FOR_PLANNERS, FOR_REPAIRS = 0.5, 0.7  # used shares of the budget after which no planner and no repair begins
+FOR_ORDER = 0.3  # the share at the end of the budget for the order of ops, if the schedule leaves it open
 FEW, FOR_FEW = 4, 0.1  # starts of a search, and the share of the remaining budget that they get together
 LEAST_BRIEF = 5  # evaluations: the start and one round of moves
 TELLING = 0.99  # a search reports a step time that is at most this share of the last one reported
 
 Progress = Callable[[str, Score], object]
-# reports its scores; never worse than its start
+# a search calls its last argument with its scores; its result is never worse than its start
 Search = Callable[[Problem, Placement, Budget, Callable[[Score], object]], Placement]
 
 
 @runtime_checkable
 class Repairer(Protocol):
-    """A way to repair: what makes a placement fit, and what hastens one that fits; the result is never worse."""
+    """A way to repair placements. The result is never worse.
+
+    `relieved` makes a placement fit its memories; `hastened` makes a placement that fits faster.
+    """
 
     def relieved(self, placement: Placement) -> Placement: ...
     def hastened(self, placement: Placement) -> Placement: ...
@@ -51,12 +53,11 @@ def best(
     budget: Budget,
     progress: Progress = lambda planner, score: None,
 ) -> list[Candidate]:
-    """Runs the planners in order until half of the budget is used, the first one in any case. Returns distinct
-    placements, best first.
+    """Runs planners in order until half of the budget is used, and at least the first. Returns distinct candidates.
 
-    Evaluations of that half are shared out evenly among the planners that `evaluate` rations; what one leaves goes to
-    those after it. None is asked once one has used more than is left. A placement that can't be faster than one that
-    fits is left out. Raises ValueError if there are no planners.
+    The candidates are sorted, best first. `evaluate` gives each planner an equal share of the half's evaluations; what
+    a planner leaves goes to those after it. No planner starts once the last one has used more than is left. A placement
+    that can't be faster than one that fits is left out. Raises ValueError if there are no planners.
     """
     by_identity: dict[Identity, Candidate] = {}
     used = last = 0.0
@@ -77,8 +78,9 @@ def best(
 
 
 def _ration(budget: Budget, planners: int) -> int | None:
-    """What the next of so many planners may evaluate: twice its part, since
-    most leave something; None where time is what is short.
+    """The number of evaluations for the next of so many planners; None if evaluations are not limited.
+
+    It is twice an equal share, since most planners leave some.
     """
     if budget.evaluations is None:
         return None
@@ -94,12 +96,12 @@ def with_repairs(
     budget: Budget,
     progress: Progress = lambda planner, score: None,
 ) -> list[Candidate]:
-    """The winners and the repairs of those that overflow, best first. A step that is no faster than one that fits is
-    not repaired.
+    """The winners and the repairs of winners that overflow, best first.
 
-    The one that is fast and has least to move is repaired in every way, for half of the time that there is, and the
-    others in the way that serves it best. The best `FEW` repairs are hastened, and the first that fits at once, so that
-    one repair is complete on a large graph too. Evaluations count against the budget.
+    A winner is repaired only if its step is faster than all that fit. The winner that is fast and has least to move is
+    repaired in every way, for half of the time that is left, and the others in the way that was best for it. The best
+    `FEW` repairs are hastened. The first that fits is hastened at once, so that one repair is complete on a large graph
+    too. Evaluations count against the budget.
     """
     attempts, ways = _Repairs(problem, evaluate, budget, progress), list(repairs)
     for winner in sorted(winners, key=partial(_repaired_ns, problem)):
@@ -150,15 +152,13 @@ class _Repairs:
 
 
 def _repaired_ns(problem: Problem, winner: Candidate) -> float:
-    """What the step of a repair may take: what is too much on some devices
-    crosses a link at each step, the slowest that there is.
-    """
+    """An estimate of a repaired step: at each step, the excess bytes cross the slowest link."""
     slowest = min((link.bandwidth_bytes_per_s for link in problem.cluster.links), default=1)
     return winner.score.step_time_ns + 1e9 * winner.score.excess_bytes / slowest
 
 
 def _promises(winner: Candidate, rivals: Sequence[Candidate]) -> bool:
-    """Whether a placement that overflows would be faster than all that fit."""
+    """Whether a placement overflows and would be faster than all rivals that fit."""
     fits = [each.score.step_time_ns for each in rivals if each.score.feasibility == FEASIBLE]
     return winner.score.feasibility == OVERFLOWS and all(winner.score.step_time_ns < time for time in fits)
 
@@ -172,9 +172,7 @@ def searched(
     budget: Budget,
     progress: Progress = lambda planner, score: None,
 ) -> Candidate:
-    """The result of a search from `winner` with the rest of the budget,
-    or `winner` itself where the result is no better.
-    """
+    """The result of a search from `winner` with the rest of the budget; `winner` itself if the result is no better."""
     if not budget.allows(1):
         return winner
     name = winner.planner if winner.planner.startswith(f"{name} from") else f"{name} from {winner.planner}"
@@ -195,10 +193,10 @@ def searched_from_few(
     budget: Budget,
     progress: Progress = lambda planner, score: None,
 ) -> Candidate:
-    """A brief search from each of the best `FEW` winners, then a long one from the best result; both have names.
+    """A brief search from each of the best `FEW` winners, then a long search from the best result.
 
-    The brief ones share `FOR_FEW` of the budget; there are fewer where that is less than `LEAST_BRIEF` evaluations for
-    each.
+    The brief searches share `FOR_FEW` of the budget. There are fewer if each would have less than `LEAST_BRIEF`
+    evaluations. `brief` and `long` are the searches with their names.
     """
     few = list(winners[: max(1, min(FEW, budget.left(FOR_FEW).allows(FEW * LEAST_BRIEF) // LEAST_BRIEF))])
     for place, winner in enumerate(few if len(few) > 1 else []):
@@ -221,8 +219,9 @@ def improvements(say: Progress) -> Progress:
 
 
 def _sparing(say: Callable[[Score], object], last: Score) -> Callable[[Score], object]:
-    """Reports a score only if it improves on the last one by a share of 1 -
-    `TELLING`: a search finds hundreds of small improvements.
+    """Reports a score only if it improves on the last one by a share of 1 - `TELLING`.
+
+    A search finds hundreds of small improvements.
     """
 
     def report(score: Score) -> None:
@@ -235,10 +234,10 @@ def _sparing(say: Callable[[Score], object], last: Score) -> Callable[[Score], o
 
 
 def nearest_modules(problem: Problem, placement: Placement) -> Placement:
-    """Whole modules near a placement: each on the device that has most of its work (in ns of the fastest device), of
-    those that are allowed for all its ops.
+    """The placement with whole modules: each on the device that has most of its work, in ns of the fastest device.
 
-    A module for which there is none stays as it is; so do the schedule and the priorities.
+    Only devices that are allowed for all ops of the module count. A module without such a device keeps its devices. The
+    schedule and the priorities stay.
     """
     module_map = modules(problem.graph)
     work = np.zeros((module_map.num_modules, problem.num_devices), dtype=np.int64)
@@ -260,14 +259,12 @@ def with_nearest_modules(
     budget: Budget,
     progress: Progress = lambda planner, score: None,
 ) -> list[Candidate]:
-    """The winners and the nearest whole modules to the best `FEW`, best first; no modules that are worse and take
-    longer than the best.
+    """The winners and the best `FEW` of them with whole modules, best first.
 
-    What places single ops splits modules where it sees no cost, and searches of single ops rarely join them again; a
-    placement with the same modules whole is sometimes faster, or close to one that is.
-
-    Those that are faster may overflow a memory: repairs follow. The budget meters the evaluator, which is not asked of
-    modules that are whole already.
+    Planners of single ops split modules at edges that seem to cost nothing, and searches over single ops rarely join
+    them again. The placement with whole modules is sometimes faster, or close to a faster one. It is left out if it is
+    worse than the best winner and its step takes longer. It may be faster and overflow a memory: repairs follow. A
+    placement whose modules are whole already is not evaluated again.
     """
     first, near, seen = winners[0].score, list[Candidate](), {identity(each.placement) for each in winners}
     for winner in winners[:FEW]:

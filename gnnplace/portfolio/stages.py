@@ -1,18 +1,17 @@
-"""Stages: each device has one run of a row of modules, or none (`constraints.Stages`).
+"""Stages: the modules form a row of items, and each device has one run of it or none (`constraints.Stages`).
 
-Three ways lead there: the splits of `pipeline` on this row; the nearest stages to any placement, by dynamic
-programming; and a search that moves cuts and devices, which the evaluator judges. It draws one change after another and
-takes what is not worse: a cut moves by 1, 2, 4 or more items, two devices change places, or an idle device takes over a
-part of a run. `best_stages` is the portfolio among stages: the best few of some starts, and searches that go on from
-these.
+There are three ways to stages: the splits of `pipeline` on this row; the stages nearest to any placement, by dynamic
+programming; and a local search over cuts and devices. The search draws random changes and accepts a result that is no
+worse: a cut moves by 1, 2, 4 or more items, two devices change places, or an idle device takes over a part of a run.
+`best_stages` is the portfolio for stages: the best few of some starts, and searches from these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import no_type_check
 
 import numpy as np
@@ -33,8 +32,9 @@ from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner, Score, known, score
 
 TOGETHER = 4  # changes that are evaluated together
-MOST_PLACES = 32  # devices with most work among which the nearest stages are sought
-DRAWS = 200  # in a row that lead to nothing new: then a search has seen all that there is
+MOST_PLACES = 32  # the nearest stages use only this many devices, those with most work
+FOR_CUTS = 0.15  # of the budget that planners leave, for stages as one way to keep modules whole
+DRAWS = 200  # a search ends after so many draws in a row without a new placement
 
 Items = Int64[np.ndarray, " items"]  # the device of each item
 
@@ -42,9 +42,9 @@ Items = Int64[np.ndarray, " items"]  # the device of each item
 def planned_stages(
     problem: Problem, evaluate: Evaluator, *, stages: Stages, schedule: Schedule = "critical-path"
 ) -> Placement:
-    """The fastest of the splits of `pipeline` into at most so many stages, and of single devices.
+    """The fastest of the splits of `pipeline` into at most `stages.most` stages, and of single devices.
 
-    Raises ValueError where no stages are allowed.
+    Raises ValueError if no stages are allowed.
     """
     legal = _legal(problem, stages)
     rows = [np.full(stages.num_items, device) for device in range(problem.num_devices)]
@@ -56,7 +56,7 @@ def planned_stages(
 
 
 def staged(plan: Planner, stages: Stages | None) -> Planner:
-    """A planner that returns the nearest stages to the placement of `plan`; `plan` itself if stages are not binding."""
+    """A planner of the stages nearest to the placement of `plan`; `plan` itself if stages are not binding."""
     if stages is None or not stages.binding:
         return plan
 
@@ -67,9 +67,9 @@ def staged(plan: Planner, stages: Stages | None) -> Planner:
 
 
 def nearest(problem: Problem, stages: Stages, placement: Placement) -> Placement:
-    """The stages that leave most work where a placement has it, devices in the order of the mean item of their work.
+    """The stages that leave the most work on its device, with devices in the order of the mean item of their work.
 
-    The schedule and the priorities stay. Raises ValueError where no stages in this order are allowed.
+    The schedule and the priorities stay. Raises ValueError if no stages in this order are allowed.
     """
     if (near := nearest_if_any(problem, stages, placement)) is None:
         raise ValueError("granularity: no run of modules for each device is allowed; a finer granularity may do")
@@ -77,7 +77,7 @@ def nearest(problem: Problem, stages: Stages, placement: Placement) -> Placement
 
 
 def nearest_if_any(problem: Problem, stages: Stages, placement: Placement) -> Placement | None:
-    """As `nearest`, but None where no stages in this order are allowed."""
+    """As `nearest`, but None if no stages in this order are allowed."""
     work = np.zeros((stages.num_items, problem.num_devices))
     np.add.at(work, (stages.item, placement.device), problem.time_ns.min(axis=1))
     total = work.sum(axis=0)
@@ -101,35 +101,46 @@ def search_stages(
     budget: Budget,
     report: Callable[[Score], object] = lambda score: None,
 ) -> Placement:
-    """The best stages that the search finds from `start`, which must consist of stages; never worse than it.
-    `report` is called with each better score.
+    """The best stages of a local search from `start`, which must consist of stages; never worse than `start`.
 
-    It ends early when it has seen all that it can draw.
+    `report` is called with each better score. The search ends early once it draws nothing new.
     """
-    legal, drawn, metered = _legal(problem, stages), 0, budget.metered(evaluate)
+    legal, metered = _legal(problem, stages), budget.metered(evaluate)
     here = _row(stages, start)
     best_score = score(problem, metered(problem, [start])[0])
-    seen = {here.tobytes()}
-    while drawn < DRAWS and (count := budget.allows(TOGETHER)):
-        rows: list[Items] = []
-        while len(rows) < count and drawn < DRAWS:
-            row, drawn = _changed(here, problem.num_devices, stages.most, generator), drawn + 1
-            if row.tobytes() not in seen and legal[np.arange(len(row)), row].all():
-                seen.add(row.tobytes())
-                rows.append(row)
-                drawn = 0
+    seen, exhausted = {here.tobytes()}, False
+    while not exhausted and (count := budget.allows(TOGETHER)):
+        rows = list(islice(_new_rows(here, legal, stages.most, seen, generator), count))
+        exhausted = len(rows) < count
         results = metered(problem, [_like(start, stages, row) for row in rows], limit_ns=best_score.limit_ns)
         scores = [score(problem, result) for result in results]
         if scores and min(scores) <= best_score:
-            better, here = min(scores) < best_score, rows[scores.index(min(scores))]
-            best_score = min(scores)
-            if better:
+            here = rows[scores.index(min(scores))]
+            if min(scores) < best_score:
+                best_score = min(scores)
                 report(best_score)
     return _like(start, stages, here)
 
 
+def _new_rows(
+    here: Items, legal: Bool[np.ndarray, "items devices"], most: int, seen: set[bytes], generator: np.random.Generator
+) -> Iterator[Items]:
+    """Allowed rows that differ from `here` by a random change and are not in `seen`, to which each is added.
+
+    Ends after `DRAWS` draws in a row without such a row.
+    """
+    fruitless = 0
+    while fruitless < DRAWS:
+        row = _changed(here, legal.shape[1], most, generator)
+        fruitless += 1
+        if row.tobytes() not in seen and legal[np.arange(len(row)), row].all():
+            seen.add(row.tobytes())
+            fruitless = 0
+            yield row
+
+
 def _changed(row: Items, devices: int, most: int, generator: np.random.Generator) -> Items:
-    """The row after a random change, which may be none."""
+    """The row after a random change, which may leave it as it is."""
     cuts = np.flatnonzero(np.diff(row)) + 1
     bounds = [0, *cuts.tolist(), len(row)]
     way = generator.integers(3)
@@ -151,6 +162,7 @@ def _changed(row: Items, devices: int, most: int, generator: np.random.Generator
 
 
 def _legal(problem: Problem, stages: Stages) -> Bool[np.ndarray, "items devices"]:
+    """True if a device is allowed for all ops of an item."""
     legal = np.ones((stages.num_items, problem.num_devices), dtype=bool)
     np.logical_and.at(legal, stages.item, problem.allowed)
     return legal
@@ -167,14 +179,16 @@ def _placement(stages: Stages, row: Items, schedule: Schedule) -> Placement:
 
 
 def _like(start: Placement, stages: Stages, row: Items) -> Placement:
+    """The placement of a row, with the schedule and the priorities of `start`."""
     return Placement(row[stages.item].astype(np.int32), start.schedule, start.priority)
 
 
 @kernel
 @no_type_check
 def _best_runs(gain, most):
-    """The place of each item: places rise, at most `most` are used, and
-    their gains have the largest sum; -1 where none is finite.
+    """The place of each item: places ascend, at most `most` are used, and the sum of their gains is the largest.
+
+    All are -1 if no sum is finite.
     """
     items, places = gain.shape
     best = np.full((places + 1, most + 1, items + 1), -np.inf)
@@ -202,9 +216,6 @@ def _best_runs(gain, most):
     return row
 
 
-FOR_CUTS = 0.15  # of what planners leave, where modules stay whole
-
-
 def best_stages(
     problem: Problem,
     stages: Stages,
@@ -215,14 +226,14 @@ def best_stages(
     starts: Mapping[str, Planner],
     progress: Progress,
 ) -> Candidate:
-    """The best stages that searches of cuts and devices find from the best few of `starts`, which all give stages.
+    """The best stages after searches from the best few of `starts`, which must all plan stages.
 
-    With the schedule `given`, the last of the budget goes to a search for a faster order of ops.
+    With the schedule `given`, the end of the budget goes to a search for a faster order of ops.
     """
     rule = rule_of(schedule)
     winners = best(problem, Rationed(evaluate, budget), starts, budget, progress)
     before = budget if schedule == rule else budget.until(1 - FOR_ORDER)
-    moved = ("cuts", partial(_cut, evaluate=evaluate, seed=seed, stages=stages))
+    moved = ("cuts", partial(_moved_cuts, evaluate=evaluate, seed=seed, stages=stages))
     winner = searched_from_few(problem, evaluate, winners, moved, moved, before, progress)
     if schedule == rule:
         return winner
@@ -240,7 +251,7 @@ def with_best_stages(
     winners: list[Candidate],
     progress: Progress,
 ) -> list[Candidate]:
-    """Winners and the best stages that a share of the budget finds, beginning with the nearest to those; best first."""
+    """The winners and the best stages after a search with a share of the budget from the nearest stages; best first."""
     part, stages = budget.left(FOR_CUTS), replace(stages, binding=True)
     near = {each.planner: nearest_if_any(problem, stages, each.placement) for each in winners}
     starts = {name: known(placement) for name, placement in near.items() if placement is not None}
@@ -254,7 +265,7 @@ def with_best_stages(
     return sorted([*winners, winner], key=BY_SCORE)
 
 
-def _cut(
+def _moved_cuts(
     problem: Problem,
     start: Placement,
     budget: Budget,

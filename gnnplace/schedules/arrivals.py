@@ -15,8 +15,9 @@ from gnnplace.schedules.ranks import NOTHING, delays
 
 
 class Arrivals(NamedTuple):
-    """For each edge: when its tensor or control signal is on the consumer's device, and the transfer that brings it
-    (`NONE`: none does).
+    """For each edge the time at which its tensor or control signal is on the consumer's device.
+
+    `transfer` is the transfer that brings the tensor, `NONE` if there is none.
     """
 
     time_ns: Int64[np.ndarray, " edges"]
@@ -25,23 +26,17 @@ class Arrivals(NamedTuple):
 
 def arrivals(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline) -> Arrivals:
     """The arrivals of every edge; `device` and `timeline` are the placement of the step and its timeline."""
-    outputs = len(problem.graph.output_bytes)
-    return Arrivals(
-        *_arrivals(
-            delays(problem),
-            outputs,
-            device,
-            timeline.end_ns,
-            timeline.transfer_output,
-            timeline.transfer_dst,
-            arrived_ns(problem, timeline),
-        )
-    )
+    time_ns, transfer = _arrivals(
+        delays(problem), len(problem.graph.output_bytes), device, timeline.end_ns,
+        timeline.transfer_output, timeline.transfer_dst, arrived_ns(problem, timeline),
+    )  # fmt: skip
+    return Arrivals(time_ns, transfer)
 
 
 def arrived_ns(problem: Problem, timeline: Timeline) -> Int64[np.ndarray, " transfers"]:
-    """The arrival of each transfer: the latency after it leaves its last
-    channel (the receive channel where the link has one).
+    """The arrival of each transfer: the end of its last channel plus the latency of its link.
+
+    The last channel is the receive channel if the link has one.
     """
     link = problem.cluster.link_index[timeline.transfer_src, timeline.transfer_dst]
     return np.maximum(timeline.transfer_end_ns, timeline.receive_end_ns) + problem.cluster.link_latency_ns[link]
@@ -50,7 +45,7 @@ def arrived_ns(problem: Problem, timeline: Timeline) -> Int64[np.ndarray, " tran
 @kernel
 @no_type_check
 def _arrivals(delays, outputs, device, end_ns, transfer_output, transfer_dst, arrived_ns):
-    # the transfer that brings an output to a device, where there is one
+    # the transfer that brings an output to a device; undefined if there is none
     brings = np.empty((outputs, delays.time_ns.shape[1]), np.int32)
     for transfer in range(len(transfer_output)):
         brings[transfer_output[transfer], transfer_dst[transfer]] = transfer

@@ -16,12 +16,12 @@ class Buffers(NamedTuple):
     """The roots of a graph, numbered `0..roots-1`, and its touches, sorted by op.
 
     A root is an output that owns a buffer. A touch is a pair (op, root) where the op consumes or produces the root;
-    each pair occurs once. Where a device keeps parts of a root in separate buffers, an alias may lie in another buffer
-    than its root. Then every output counts as a root, an alias as one of 0 bytes.
+    each pair occurs once. If a device keeps parts of a root in separate buffers, an alias may use another buffer than
+    its root. Then every output counts as a root; an alias counts as a root of 0 bytes.
     """
 
     output_root: UInt32[np.ndarray, " outputs"]
-    output_part: UInt32[np.ndarray, " outputs"]  # the output itself where it is smaller than its root, else the root
+    output_part: UInt32[np.ndarray, " outputs"]  # the output itself if it is smaller than its root, else the root
     output_op: UInt32[np.ndarray, " outputs"]
     output_bytes: Int64[np.ndarray, " outputs"]
     alias: UInt32[np.ndarray, " aliases"]  # the outputs that are aliases; each comes after the output it names
@@ -40,7 +40,7 @@ _buffers: WeakKeyDictionary[ComputationGraph, dict[bool, Buffers]] = WeakKeyDict
 def buffers(graph: ComputationGraph, apart: bool = False) -> Buffers:
     """The buffers of a graph, built once and kept as long as the graph lives.
 
-    `apart`: some device keeps parts of a root separately.
+    `apart` is True if some device keeps parts of a root in separate buffers.
     """
     cache = _buffers.setdefault(graph, {})
     if apart not in cache:
@@ -74,7 +74,7 @@ def _build(graph: ComputationGraph, apart: bool) -> Buffers:
 def _touches(
     graph: ComputationGraph, output_root: Int64[np.ndarray, " outputs"]
 ) -> tuple[Int64[np.ndarray, " ops_plus_1"], Int64[np.ndarray, " touches"]]:
-    """Returns `ptr` and `roots`: op i consumes or produces the distinct roots `roots[ptr[i]:ptr[i+1]]`."""
+    """`ptr` and `roots`: op i consumes or produces the distinct roots `roots[ptr[i]:ptr[i+1]]`."""
     num_outputs, data = max(1, len(output_root)), np.flatnonzero(graph.edge_data != NONE)
     op = np.concatenate([graph.edge_dst[data], graph.output_op]).astype(np.int64)
     root = np.concatenate([output_root[graph.edge_data[data]], output_root])

@@ -1,8 +1,7 @@
-"""The critical chain of a step: what its last op waited for, what that op or transfer waited for, and so on back to the
-start.
+"""The critical chain of a step: the last op, the op or transfer that it waited for, and so on back to the start.
 
 An op waits for an input or for an idle stream of its device. A transfer waits for the op that sends it or for its
-channel. So the chain is the critical path of the step, with waiting for busy devices and channels included.
+channel. So the chain is the critical path of the step that includes waiting for busy devices and channels.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from gnnplace.schedules.arrivals import Arrivals, arrivals
 
 
 class Waiting(NamedTuple):
-    """What every op and every transfer of a step waited for. The nodes are the ops, then the transfers: transfer t is
-    node t + ops.
+    """What every op and every transfer of a step waited for.
 
-    `behind` is the node whose end let a node start. It is `NONE` where a node waited for nothing, or for something else
-    (a device that copies by itself, a receive channel). `op` is the op itself, or the sender of a transfer. `queued` is
-    True where a node waited for its device or for a channel, so that another order may shorten the step.
+    The nodes are the ops, then the transfers: transfer t is node t + ops. `behind` is the node whose end allowed a node
+    to start. It is `NONE` if a node waited for nothing, or for something else (a device that copies by itself, a
+    receive channel). `op` is the op itself, or the sender of a transfer. `queued` is True if a node waited for its
+    device or for a channel, so that another order may shorten the step.
     """
 
     behind: Int64[np.ndarray, " nodes"]
@@ -35,17 +34,16 @@ class Waiting(NamedTuple):
     ready_ns: Int64[np.ndarray, " ops"]  # the arrival of the last input
 
     def chain(self, node: int) -> Int64[np.ndarray, " chain"]:
-        """The node itself, the node it waited for, the node that one
-        waited for, and so on back to the start of the step.
-        """
+        """The node, the node that it waited for, and so on back to the start of the step."""
         return _chain(self.behind, node)
 
 
 def waiting(
     problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline, edge_arrivals: Arrivals | None = None
 ) -> Waiting:
-    """What ops and transfers waited for; `device` and `timeline` are the placement of the step and its timeline,
-    `edge_arrivals` its arrivals.
+    """What the ops and transfers of a step waited for.
+
+    `device`, `timeline` and `edge_arrivals` are the placement of the step, its timeline and its arrivals.
     """
     graph, cluster = problem.graph, problem.cluster
     edge_arrivals = arrivals(problem, device, timeline) if edge_arrivals is None else edge_arrivals
@@ -63,8 +61,9 @@ def waiting(
 
 
 def chain_ns(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline) -> Int64[np.ndarray, " ops"]:
-    """The part of the step time that each op and its transfers take on the
-    critical chain: 0 off the chain, the step time in total.
+    """The part of the step time that each op and its transfers take on the critical chain.
+
+    It is 0 off the chain; the sum is the step time.
     """
     waits, last = waiting(problem, device, timeline), int(timeline.end_ns.argmax())
     chain = waits.chain(last)
@@ -91,9 +90,9 @@ def _waiting(
 ):
     """`Waiting.behind`, `queued` and `ready_ns`.
 
-    Behind an op is the last input that arrives as it starts (or the transfer that brings it) if there is one, else an
-    op that ends then on its device. Behind a transfer is its sender if that ends as it starts, else the transfer that
-    ends then on the channel, else the sender.
+    Behind an op is the last input that arrives when the op starts (or the transfer that brings the input). Without such
+    an input it is an op that ends at that time on the same device. Behind a transfer is its sender if the sender ends
+    when the transfer starts, else the transfer that ends at that time on the channel, else the sender.
     """
     ops, transfers = len(device), len(source)
     behind, queued, ready_ns = (
@@ -124,7 +123,7 @@ def _waiting(
 @part
 @no_type_check
 def _table(place, end_ns):
-    """A hash table of rows by place and end; of those with the same, the first."""
+    """A hash table of rows by place and end. Of equal rows it holds the first."""
     size = 2
     while size < 2 * len(place):
         size *= 2
@@ -141,7 +140,7 @@ def _table(place, end_ns):
 @part
 @no_type_check
 def _ending(table, place, end_ns, wanted, time_ns):
-    """The first row with this place and end, or `NONE`."""
+    """The first row with the place `wanted` and the end `time_ns`, or `NONE`."""
     at = _slot(table, wanted, time_ns)
     while table[at] != NONE and not (place[table[at]] == wanted and end_ns[table[at]] == time_ns):
         at = (at + 1) & (len(table) - 1)
@@ -151,6 +150,7 @@ def _ending(table, place, end_ns, wanted, time_ns):
 @part
 @no_type_check
 def _slot(table, place, time_ns):
+    """The slot of the hash table at which the search for a place and an end begins."""
     word = (np.uint64(time_ns) + (np.uint64(place) << np.uint64(52))) * np.uint64(0x9E3779B97F4A7C15)
     return np.int64(word >> np.uint64(32)) & (len(table) - 1)
 
@@ -158,6 +158,7 @@ def _slot(table, place, time_ns):
 @kernel
 @no_type_check
 def _chain(behind, node):
+    """`Waiting.chain`."""
     size, at = 1, node
     while behind[at] != NONE:
         size, at = size + 1, behind[at]

@@ -1,8 +1,8 @@
-"""What a timeline says of each device: the memory that it uses (docs/execution-model.md#memory), its streams.
+"""The use of each device over a step: its memory (docs/execution-model.md#memory) and its streams.
 
-A slot is the buffer of an output on a device, a number of that output and the device. It is taken when the op that
-makes it starts or its first transfer to the device begins, and left when the last op there that reads or makes it ends
-and the last transfer from there has left.
+A slot is the buffer of an output on a device, with the number `output * devices + device`. It is taken when the op that
+produces the output starts, or when the first transfer of the output to the device begins. It is left when the last op
+on the device that reads or produces it has ended and the last transfer from the device has left.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ PARTS, OUTPUTS = RECEIVED.index("parts"), RECEIVED.index("outputs")
 
 
 class MemoryUse(NamedTuple):
-    """From `time_ns[i]` on a device uses `bytes[i]`; times ascend from 0 and are distinct."""
+    """A device uses `bytes[i]` from `time_ns[i]` on. Times are distinct and ascend from 0."""
 
     time_ns: Int64[np.ndarray, " changes"]
     bytes: Int64[np.ndarray, " changes"]
 
 
 def memory_use(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline) -> list[MemoryUse]:
-    """The memory of every device; its maximum is the step's peak memory."""
+    """The memory use of every device. Its maximum is the step's peak memory."""
     graph, count = problem.graph, problem.num_devices
     key, taken_ns, left_ns, size = _slots(problem, device, timeline)
     here = np.concatenate([device, device, key % count, key % count])
@@ -45,7 +45,7 @@ def memory_use(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Ti
 
 
 class _Slots(NamedTuple):
-    """The slots that are taken: `key` is output x devices + device."""
+    """The slots that the step takes, by their number `key`."""
 
     key: Int64[np.ndarray, " slots"]
     taken_ns: Int64[np.ndarray, " slots"]
@@ -67,7 +67,8 @@ def _slots(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeli
     )
     np.minimum.at(taken_ns, slot, np.concatenate([timeline.start_ns[makers], timeline.transfer_start_ns]))
     np.maximum.at(size, slot[len(roots) :], graph.output_bytes[timeline.transfer_output])
-    size[slot[: len(roots)]] = graph.output_bytes[roots]  # what is received again lies in the buffer that is there
+    # a device that receives a root that it produced keeps the one buffer
+    size[slot[: len(roots)]] = graph.output_bytes[roots]
     data = np.flatnonzero(graph.edge_data != NONE)
     touching = np.concatenate([graph.edge_dst[data], graph.output_op])
     touched = _on(
@@ -83,23 +84,26 @@ def _slots(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeli
 
 
 def _home_slots(problem: Problem, device: Int32[np.ndarray, " ops"]) -> Int64[np.ndarray, " outputs"]:
-    """The slot of each output on its op's device; an alias lies in that
-    of the output it names, made or received there.
+    """The slot of each output on its op's device.
+
+    An alias shares the slot of the output that it names, whether produced or received on the device.
     """
     graph, count = problem.graph, problem.num_devices
     home = np.arange(len(graph.output_op)) * count + device[graph.output_op]
-    held = buffers(graph)
-    for output, named in zip(held.alias.tolist(), held.alias_of.tolist(), strict=True):
-        here = device[graph.output_op[output]]
-        home[output] = _on(problem, home, device, np.array([named]), np.array([here]))[0]
+    table = buffers(graph)
+    for alias, output in zip(table.alias.tolist(), table.alias_of.tolist(), strict=True):
+        here = device[graph.output_op[alias]]
+        home[alias] = _on(problem, home, device, np.array([output]), np.array([here]))[0]
     return home
 
 
 def _on(
-    problem: Problem, home: Int64[np.ndarray, " outputs"], device: Int32[np.ndarray, " ops"], output: Int64[np.ndarray,
-    " n"],
+    problem: Problem,
+    home: Int64[np.ndarray, " outputs"],
+    device: Int32[np.ndarray, " ops"],
+    output: Int64[np.ndarray, " n"],
     here: Int32[np.ndarray, " n"],
-) -> Int64[np.ndarray, " n"]:  # fmt: skip
+) -> Int64[np.ndarray, " n"]:
     """The slots of outputs on devices that produce or receive them."""
     return np.where(device[problem.graph.output_op[output]] == here, home[output], _received(problem, output, here))
 
@@ -115,7 +119,7 @@ def _received(
 
 
 def streams(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline) -> Int64[np.ndarray, " ops"]:
-    """Each op's stream, from 0: the first of its device that is free when the op starts."""
+    """The stream of each op: the first stream of its device that is free when the op starts, counted from 0."""
     stream_of = np.zeros(problem.num_ops, dtype=np.int64)
     free_ns = [[0] * count for count in problem.cluster.streams.tolist()]
     for op in np.lexsort((timeline.end_ns, timeline.start_ns)).tolist():

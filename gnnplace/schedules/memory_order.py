@@ -1,14 +1,13 @@
-"""The memory order of a placement, for the schedule `memory`: a sequence of all ops that keeps few bytes alive at a
-time.
+"""The memory order of a placement, for the schedule `memory`: a sequence of all ops that keeps few bytes alive.
 
 The sequence is built greedily. An op is a candidate once all its inputs are in the sequence. The next op is the
-candidate that adds the fewest bytes; ties go to the highest rank (that of the schedule critical-path), then to the
-lowest index. An op adds, by the rules for buffers of docs/execution-model.md#buffers,
+candidate that adds the fewest bytes; ties go to the highest rank of the schedule critical-path, then to the lowest
+index. By the rules for buffers of docs/execution-model.md#buffers, an op adds
 
-- the buffers of its outputs on its device, aliases excepted,
+- the buffers of its outputs on its device, except aliases,
 - a buffer on another device for each root that it sends there, unless that device produces the root,
-- minus each buffer on its device that it is the last to use: every other op there that consumes or produces the root is
-  already in the sequence, and no result holds the buffer.
+- minus each buffer on its device of which it is the last user: every other op there that consumes or produces the root
+  is already in the sequence, and no result holds the buffer.
 
 Its workspace does not count, because it is freed when the op ends. The priority of an op is the number of ops from it
 to the end of the sequence, itself included. Sethi and Ullman (1970) order trees for the fewest registers in this way;
@@ -93,7 +92,11 @@ def _buffers(delays, buffers, device, num_devices):
             slot = touch_root[touch] * num_devices + device[op]
             users[slot] += 1
             which[slot] ^= np.uint32(op)
-    _add_sent(delays, buffers, device, num_devices, adds, size)
+    sent = _sent_slots(delays, buffers, device, num_devices)
+    for edge in range(len(sent)):
+        if sent[edge] >= 0:
+            size[sent[edge]] = max(size[sent[edge]], buffers.output_bytes[delays.edges[edge].output])
+    _add_sent(delays.out_ptr, sent, size, adds)
     for slot in range(num_slots):
         if users[slot] == 1:
             adds[which[slot]] -= size[slot]
@@ -102,22 +105,29 @@ def _buffers(delays, buffers, device, num_devices):
 
 @part
 @no_type_check
-def _add_sent(delays, buffers, device, num_devices, adds, size):
-    """Adds the buffers of sent outputs, one for each root and each device that
-    receives it: the size of the largest output sent there.
+def _sent_slots(delays, buffers, device, num_devices):
+    """The slot that each edge's output takes on the consumer's device, if it is sent there.
+
+    -1 for a control edge, an edge within a device, and a device that produces the root.
     """
-    edges, out_ptr, output_root, output_bytes = delays.edges, delays.out_ptr, buffers.output_root, buffers.output_bytes
-    slot_of = np.full(len(edges), -1, np.int64)
+    edges, out_ptr, output_root = delays.edges, delays.out_ptr, buffers.output_root
+    sent = np.full(len(edges), -1, np.int64)
     for op in range(len(device)):
         for edge in range(out_ptr[op], out_ptr[op + 1]):
             there, output = device[edges[edge].dst], edges[edge].output
             if there != device[op] and output != NOTHING and device[buffers.root_op[output_root[output]]] != there:
-                slot = slot_of[edge] = output_root[output] * num_devices + there
-                size[slot] = max(size[slot], output_bytes[output])
+                sent[edge] = output_root[output] * num_devices + there
+    return sent
+
+
+@part
+@no_type_check
+def _add_sent(out_ptr, sent, size, adds):
+    """Adds to each op the bytes of the slots to which it sends, each slot once."""
     sender = np.full(len(size), NOTHING, np.uint32)  # the last op so far that sends to the slot
-    for op in range(len(device)):
+    for op in range(len(adds)):
         for edge in range(out_ptr[op], out_ptr[op + 1]):
-            slot = slot_of[edge]
+            slot = sent[edge]
             if slot >= 0 and sender[slot] != op:
                 sender[slot] = op
                 adds[op] += size[slot]

@@ -14,8 +14,9 @@ from gnnplace.units.units import Units
 
 
 class Paths(NamedTuple):
-    """Lengths of the longest paths, without transfers: `head_ns` up to the
-    start of the op, `tail_ns` from its start, the op included.
+    """Lengths of the longest paths without transfers.
+
+    `head_ns` ends at the start of the op. `tail_ns` begins there and includes the op.
     """
 
     head_ns: Int64[np.ndarray, " ops"]
@@ -28,7 +29,7 @@ class Paths(NamedTuple):
 
 
 def longest_paths(graph: ComputationGraph, time_ns: Int64[np.ndarray, " ops"]) -> Paths:
-    """The longest paths where op i takes `time_ns[i]` and transfers take no time."""
+    """The longest paths if op i takes `time_ns[i]` and transfers take no time."""
     return Paths(*_longest_paths(graph.order, graph.out_ptr, graph.edge_dst, np.ascontiguousarray(time_ns)))
 
 
@@ -55,9 +56,9 @@ def decision_order(problem: Problem, units: Units) -> Int64[np.ndarray, " units"
 
 
 class UnitStarts(NamedTuple):
-    """Of each unit: its work on fastest devices, and the sum of its ops' earliest starts, each times the op's work.
+    """The work of each unit on fastest devices, and the sum of its ops' earliest starts, each times the op's work.
 
-    Their quotient is the mean start of the unit; sums over several units give the mean start of all of them.
+    Their quotient is the mean start of the unit. Sums over several units give the mean start of all of them.
     """
 
     work_ns: Float[np.ndarray, " units"]
@@ -65,7 +66,7 @@ class UnitStarts(NamedTuple):
 
 
 def unit_starts(problem: Problem, units: Units) -> UnitStarts:
-    """When the work of units can start.
+    """The earliest starts of the work of units.
 
     The earliest start of an op is its head: the longest path to it with fastest devices and free transfers. Contracting
     ops into units may create cycles, so the order comes from the op graph.

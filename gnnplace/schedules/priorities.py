@@ -32,7 +32,7 @@ RANKED: tuple[Schedule, ...] = ("critical-path", "memory")  # computed from path
 def priorities(problem: Problem, placement: Placement) -> Int64[np.ndarray, " ops"]:
     """The priority of every op under the schedule of the placement; the highest goes first.
 
-    Raises ValueError where the ranks of the schedule need a link that does not exist.
+    Raises ValueError if the ranks of the schedule need a link that does not exist.
     """
     if placement.priority is not None:
         return placement.priority
@@ -44,8 +44,9 @@ def priorities(problem: Problem, placement: Placement) -> Int64[np.ndarray, " op
 def computed(
     problem: Problem, schedules: Sequence[Schedule], device: UInt32[np.ndarray, "rows ops"]
 ) -> Int64[np.ndarray, "rows ops"]:
-    """The priorities of each row of devices under its schedule: 0 under `fifo`
-    and `given`, and where a link that ranks need is missing.
+    """The priorities of each row of devices under its schedule.
+
+    They are 0 under `fifo` and `given`, and undefined if a link that ranks need is missing.
     """
     delay_tables, named = delays(problem), np.array(schedules)
     priority = np.zeros(device.shape, dtype=np.int64)

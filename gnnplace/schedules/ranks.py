@@ -26,7 +26,7 @@ EDGE = np.dtype([("dst", np.uint32), ("output", np.uint32)])  # the number of an
 class Delays(NamedTuple):
     """A problem as the compiled rank pass reads it.
 
-    Index arrays are unsigned, because numba tests every signed index for being negative, which costs a fifth of a
+    Index arrays are unsigned, because Numba checks every signed index for a negative value, which costs a fifth of a
     simulation.
     """
 
@@ -66,8 +66,9 @@ def delays(problem: Problem) -> Delays:
 
 
 def compact(array: np.ndarray, dtype: DTypeLike) -> np.ndarray:
-    """The array as compiled code takes it: contiguous, of this dtype, and
-    read-only, so that each function is compiled once.
+    """The array in the form that compiled code takes: contiguous, of this dtype, and read-only.
+
+    With one form, each function is compiled once.
     """
     view: np.ndarray = np.ascontiguousarray(array).astype(dtype, copy=False).view()
     view.setflags(write=False)
@@ -77,7 +78,7 @@ def compact(array: np.ndarray, dtype: DTypeLike) -> np.ndarray:
 def rank_ns(problem: Problem, device: Int32[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
     """The rank of each op in ns. A transfer counts its time on its channels and its latency, but no waiting.
 
-    Raises ValueError where an edge needs a link that does not exist.
+    Raises ValueError if an edge needs a link that does not exist.
     """
     if (reason := missing_link(problem, device)) is not None:
         raise ValueError(f"critical-path: {reason}")
@@ -93,7 +94,7 @@ def rank_ns(problem: Problem, device: Int32[np.ndarray, " ops"]) -> Int64[np.nda
 def fill_ranks(delays, device, wanted, rank):
     """`rank[i] = time[i] + max(0, max over consumers j of (delay(i, j) + rank[j]))`, last op first, in each wanted row.
 
-    A row stays unfinished where it needs a link that does not exist.
+    A row stays unfinished if it needs a link that does not exist.
     """
     edges, transfer_ns = delays.edges, delays.transfer_ns
     for row in range(len(wanted)):

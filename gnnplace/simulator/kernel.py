@@ -1,5 +1,8 @@
-"""The simulated step, compiled: docs/execution-model.md to the nanosecond and the byte, for many placements of one
-problem.
+"""The simulated step, compiled: docs/execution-model.md to the nanosecond and the byte, for many placements.
+
+The file has over 400 lines because a step is one idea: its functions share one working memory, and each of them is a
+rule of the execution model that makes sense only beside the others. `run_events` is one long function because the event
+loop reads and writes most of its state, as local variables, in every rule.
 
 The setup of a step takes time linear in ops, edges and buffers. Then the step runs event by event. All times and sizes
 are integers, and the result does not depend on the number of threads.

@@ -2,8 +2,8 @@
 
 Samples run in parallel on all cores; results do not depend on the number of cores. An infeasible placement gives a
 result that states the reason. A placement with the wrong shape or an unknown device raises ValueError. Samples with
-different fusions run in parallel, too: the kernel gets the fused problem of each (`gnnplace.fused`), and results are
-those of all ops.
+different fusions run in parallel too: the kernel gets the fused problem of each (`gnnplace.fused`), and the results are
+translated to the original ops.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ def simulate_devices(
     *,
     threads: int | None = None,
 ) -> Steps:
-    """Simulates one step for every row of `device`, all under `schedule`. Returns arrays and no reasons, which is
-    faster than `simulate`.
+    """Simulates one step for every row of `device`, all under `schedule`.
 
-    `threads` is the number of threads; None uses all cores. Raises ValueError where a row does not fit the problem, and
-    for the schedule `given`, which needs priorities.
+    It returns arrays without reasons, which is faster than `simulate`. `threads` is the number of threads; None uses
+    all cores. Raises ValueError if a row does not fit the problem, and for the schedule `given`, which needs
+    priorities.
     """
     if schedule not in RULES:
         raise ValueError(f"schedule: {schedule!r} needs priorities; use simulate")
@@ -127,8 +127,9 @@ def _empty_trace(problem: Problem, rows: int) -> Timelines:
 def _by_fusion(
     problem: Problem, placements: Sequence[Placement]
 ) -> tuple[dict[Fused | None, list[int]], dict[int, str]]:
-    """The numbers of the placements that share a fused problem (None:
-    nothing is fused), and why others have no step.
+    """The numbers of the placements of each fused problem, and the reasons of placements without a step.
+
+    The key None is the problem without fusion.
     """
     cache: dict[bytes, Fused | str] = {}
     shared: dict[Fused | None, list[int]] = {}
@@ -147,7 +148,7 @@ def _by_fusion(
 
 
 def _batch(problem: Problem, fused: Fused | None, placements: Sequence[Placement], timeline: bool) -> Batch:
-    """What the kernel simulates of placements that share a fusion."""
+    """The batch of placements that share a fusion."""
     if fused is not None:
         problem, placements = fused.problem, [fused.contracted(placement) for placement in placements]
     device = np.stack([placement.device for placement in placements]).astype(np.uint32)
@@ -205,7 +206,7 @@ def _empty_steps(problem: Problem, samples: int) -> Steps:
 
 
 def _stepless(problem: Problem, placement: Placement, reason: str) -> StepResult:
-    """The result of a placement whose ops can't be fused as it says."""
+    """The result of a placement without a step: its fusion is not allowed."""
     busy = np.zeros(problem.num_devices, dtype=np.int64)
     np.add.at(busy, placement.device, problem.time_ns[np.arange(problem.num_ops), placement.device])
     return StepResult(placement.schedule, None, reason, None, busy, 0, 0)
@@ -248,7 +249,7 @@ def _overflow(problem: Problem, peak: Int64[np.ndarray, " devices"]) -> str | No
 
 
 def _timeline(steps: Steps, trace: Timelines, fused: Fused | None, sample: int) -> Timeline:
-    """The timeline of all ops: those that run fused start and end together."""
+    """The timeline of all ops. The ops of a fused op start and end together."""
     rows = trace.transfer[sample, : int(steps.transfers[sample])]
     start_ns, end_ns = trace.start_ns[sample].copy(), trace.end_ns[sample].copy()
     if fused is not None:

@@ -90,12 +90,12 @@ class Tables(NamedTuple):
 class Steps(NamedTuple):
     """The results, one row per sample.
 
-    `legal` is False where an op is not allowed on its device or a colocation group is split.
+    `legal` is False if an op is not allowed on its device or a colocation group is split.
     """
 
     step_time_ns: Int64[np.ndarray, " samples"]
     legal: Bool[np.ndarray, " samples"]
-    # False where a needed link is missing; the step time and the peak are then undefined
+    # False if a needed link is missing; the step time and the peak are then undefined
     linked: Bool[np.ndarray, " samples"]
     peak_memory_bytes: Int64[np.ndarray, "samples devices"]
     busy_ns: Int64[np.ndarray, "samples devices"]
@@ -105,7 +105,7 @@ class Steps(NamedTuple):
 
 
 class Timelines(NamedTuple):
-    """Start and end of every op and every transfer: one row per sample, or no rows where no timeline is wanted."""
+    """The start and end of every op and every transfer: one row per sample, or no rows without a timeline."""
 
     start_ns: Int64[np.ndarray, "rows ops"]
     end_ns: Int64[np.ndarray, "rows ops"]
@@ -152,7 +152,7 @@ def borrowed_scratch(problem: Problem) -> Iterator[Scratch]:
 def scratch(tables: Tables) -> Scratch:
     """New working memory for one thread, large enough for any placement of the problem.
 
-    No step leaves anything behind in it.
+    No step depends on its contents.
     """
     (num_ops, num_devices), num_edges = tables.allowed.shape, len(tables.delays.edges)
     held, num_slots = tables.buffers, len(tables.buffers.root_op) * num_devices

@@ -45,8 +45,9 @@ def whole(weight: Shaped[np.ndarray, " weights"], largest: float) -> Int64[np.nd
 def mean_transfer_ns(
     problem: Problem, devices: Int64[np.ndarray, " devices"], carried: Int64[np.ndarray, " edges"]
 ) -> Float[np.ndarray, " edges"]:
-    """The time of each edge's bytes on a mean link between these devices,
-    in ns; the bytes themselves if there are no links.
+    """The time in ns that each edge's bytes take on a mean link between the devices.
+
+    If there are no links, the bytes themselves.
     """
     names = [problem.cluster.device_names[device] for device in devices]
     links = [link for link in problem.cluster.links if link.src in names and link.dst in names]

@@ -1,4 +1,4 @@
-"""Blocks: sets of colocation groups that a search moves together, at several grains from single groups to whole layers.
+"""Blocks: sets of colocation groups that a search moves together, at several grains from single groups to layers.
 
 Good placements of recurrent networks are runs of layers, runs of time steps and wavefronts across both; those of
 convolutional networks are branches. The grains come from the columns of the graph (block, time step, layer, phase), and

@@ -23,8 +23,9 @@ STATE = -2  # the phase and time step of a cell of variables
 
 
 def coarse(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """Labels of at most `LIMIT` units, or of one for each set of allowed
-    devices if there are more; `group` is the colocation closure.
+    """Labels of at most `LIMIT` units; `group` is the colocation closure.
+
+    There are more only if ops have more than `LIMIT` different sets of allowed devices.
     """
     owner = families(graph, group).owner
     group = merged(group, owner)
@@ -54,8 +55,9 @@ def legality(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64
 def _cells(
     graph: ComputationGraph, group: Int64[np.ndarray, " ops"], key: Int64[np.ndarray, "ops 4"]
 ) -> Int64[np.ndarray, " ops"]:
-    """Labels at the finest depth of name scopes with at most `LIMIT` cells;
-    one depth further if these are fewer than `ENOUGH`.
+    """Labels at the finest depth of name scopes with at most `LIMIT` cells.
+
+    If these are fewer than `ENOUGH`, one depth further.
     """
     deepest = max((len(scopes(layer)) for layer in graph.layer.values), default=0)
     label = _at_depth(graph, group, key, 0)
@@ -70,7 +72,7 @@ def _cells(
 def _at_depth(
     graph: ComputationGraph, group: Int64[np.ndarray, " ops"], key: Int64[np.ndarray, "ops 4"], depth: int
 ) -> Int64[np.ndarray, " ops"]:
-    """Labels that join the groups whose leaders share a cell; layer names are cut to `depth` scopes."""
+    """Labels that merge the groups whose leaders share a cell; layer names are cut to `depth` scopes."""
     cut = [scopes(layer)[:depth] for layer in graph.layer.values]
     number = {scope: index for index, scope in enumerate(dict.fromkeys(cut))}
     layer = np.array([number[scope] for scope in cut] + [NONE], dtype=np.int64)[graph.layer.index]
@@ -81,6 +83,7 @@ def _at_depth(
 
 
 def scopes(layer: str) -> tuple[str, ...]:
+    """The name scopes of a layer: `h.0/mlp` has `h`, `0` and `mlp`."""
     return tuple(re.split(r"[/.]", layer))
 
 

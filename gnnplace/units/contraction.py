@@ -1,6 +1,4 @@
-"""Contracts units along heavy edges to a given number, as multilevel
-partitioners coarsen graphs (Karypis and Kumar, 1998).
-"""
+"""Contracts units along heavy edges, as multilevel partitioners coarsen graphs (Karypis and Kumar, 1998)."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ FLOPS_PER_BYTE = 16  # the weight of arithmetic against memory traffic in a load
 def contract(
     graph: ComputationGraph, label: Int64[np.ndarray, " ops"], rules: Int64[np.ndarray, " ops"], limit: int
 ) -> Int64[np.ndarray, " ops"]:
-    """Labels after joining units along edges, heaviest first, until `limit` are left.
+    """Labels after merging units along edges, heaviest first, until `limit` are left.
 
     The cap on the load of a unit doubles each round.
     """
@@ -33,9 +31,8 @@ def contract(
         first, second = _mergeable(graph, unit, rule)
         if not len(first):
             break  # the remaining units have different device rules
-        unit = np.unique(_merge_under(first, second, load, min(cap, total), count - limit)[unit], return_inverse=True)[
-            1
-        ].reshape(-1)
+        merged = _merge_under(first, second, load, min(cap, total), count - limit)[unit]
+        unit = np.unique(merged, return_inverse=True)[1].reshape(-1)
         cap *= 2
     return unit
 
@@ -43,8 +40,9 @@ def contract(
 def _mergeable(
     graph: ComputationGraph, unit: Int64[np.ndarray, " ops"], rule: Int64[np.ndarray, " units"]
 ) -> Int64[np.ndarray, "2 pairs"]:
-    """Connected pairs of units with equal rules, most bytes first; then
-    units without such a neighbour, paired in graph order.
+    """Pairs of units with equal rules: connected units, most bytes first, then units without such a neighbour.
+
+    The latter are paired in graph order.
     """
     count = len(rule)
     low, high = np.sort(np.stack([unit[graph.edge_src], unit[graph.edge_dst]]), axis=0)
@@ -64,7 +62,7 @@ def _mergeable(
 @kernel
 @no_type_check
 def _merge_under(first, second, load, cap, surplus):
-    """Joins pairs in order, at most `surplus` times, while the load of the joined unit is at most `cap`."""
+    """Merges pairs in order, at most `surplus` of them, if the load of the merged unit is at most `cap`."""
     into = np.arange(len(load))
     held = load.copy()
     for k in range(len(first)):

@@ -1,8 +1,9 @@
-"""The granularity of a placement: how coarse the words are in which it can be said.
+"""The granularity of a placement: whether it places ops, modules or stages.
 
-`op`: each op has its device. `module`: all ops of a module are on one device, so a device for each module says it.
-`stage`: besides, the modules of each device follow one another in the order in which their forward passes begin, so
-that a row of cuts says it (a pipeline).
+- `op`: each op has its own device.
+- `module`: all ops of a module are on one device, so a device for each module describes the placement.
+- `stage`: also, the modules of each device are consecutive in the order in which their forward passes begin, so a list
+  of cuts and devices describes the placement (a pipeline).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from gnnplace.units.modules import modules
 
 
 def granularity(problem: Problem, placement: Placement) -> Granularity:
-    """The coarsest granularity in which a placement can be said.
+    """The coarsest granularity that describes a placement.
 
     >>> import gnnplace as gp
     >>> problem = gp.problem("gpt2", cluster="k40-2")
@@ -30,18 +31,18 @@ def granularity(problem: Problem, placement: Placement) -> Granularity:
 
 
 def granularity_of(graph: ComputationGraph, device: Int32[np.ndarray, " ops"]) -> Granularity:
-    """The coarsest granularity in which the devices of ops can be said."""
-    of_module = devices_of_modules(graph, device)
-    if (of_module == NONE).any():
+    """The coarsest granularity that describes the devices of ops."""
+    module_device = devices_of_modules(graph, device)
+    if (module_device == NONE).any():
         return "op"
-    ranges = 1 + int((of_module[1:] != of_module[:-1]).sum())
-    return "stage" if ranges == len(np.unique(of_module)) else "module"
+    runs = 1 + int((module_device[1:] != module_device[:-1]).sum())
+    return "stage" if runs == len(np.unique(module_device)) else "module"
 
 
 def devices_of_modules(graph: ComputationGraph, device: Int32[np.ndarray, " ops"]) -> Int64[np.ndarray, " modules"]:
-    """The device of each module, `NONE` where its ops are on several."""
+    """The device of each module; `NONE` if its ops are on several."""
     module_map = modules(graph)
-    of_module = np.empty(module_map.num_modules, dtype=np.int64)
-    of_module[module_map.module] = device
-    of_module[np.unique(module_map.module[of_module[module_map.module] != device])] = NONE
-    return of_module
+    module_device = np.empty(module_map.num_modules, dtype=np.int64)
+    module_device[module_map.module] = device
+    module_device[np.unique(module_map.module[module_device[module_map.module] != device])] = NONE
+    return module_device

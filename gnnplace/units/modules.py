@@ -1,13 +1,13 @@
 """Modules: the parts of a network that hold parameters, as its framework names them, and the module of every op.
 
 A module is a layer that holds a variable, or one that multiplies with a variable of another layer (a tied head). Its
-ops are those of its layer, the variables that it holds, and their gradients and updates; a name scope of TensorFlow
-inside it is part of it. All other code (sums of residuals, attention between its projections, the loss) holds nothing
-and runs where its inputs are, as PyTorch runs it: it belongs to the last module whose results it reads, its backward
-pass likewise to the last module that its gradient goes to, and an input to the first that reads it.
+ops are the ops of its layer, the variables that it holds, and their gradients and updates. A name scope of TensorFlow
+inside a module is part of it. All other code (sums of residuals, attention between its projections, the loss) holds no
+variable. It runs where its inputs are, as in PyTorch: it belongs to the last module whose results it reads. Its
+backward pass belongs to the last module that its gradient goes to, and an input to the first module that reads it.
 
-Where no layer holds a variable, every layer is a module. Where no op has a layer, every colocation group is one, named
-by its first op.
+If no layer holds a variable, every layer is a module. If no op has a layer, every colocation group is a module, named
+after its first op.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ _modules: WeakKeyDictionary[ComputationGraph, Modules] = WeakKeyDictionary()
 
 
 def modules(graph: ComputationGraph) -> Modules:
-    """The modules of a graph, derived once and kept as long as the graph lives. Every op has one, and a colocation
-    group has one only.
+    """The modules of a graph, derived once and kept as long as the graph lives.
+
+    Every op has a module. All ops of a colocation group have the same one.
 
     >>> import gnnplace as gp
     >>> modules = gp.modules(gp.problem("gpt2", cluster="k40-2").graph)
@@ -67,7 +68,7 @@ def modules(graph: ComputationGraph) -> Modules:
 
 
 def of_pytorch(graph: ComputationGraph) -> bool:
-    """Whether all ops are such as PyTorch's front-end makes: calls of ATen and updates, and what they read.
+    """Whether PyTorch's front-end made the graph: all ops are ATen calls, updates, or values that these read.
 
     >>> import gnnplace as gp
     >>> [of_pytorch(gp.problem(name, cluster="k40-2").graph) for name in ("squeezenet", "vgg-16", "resnet-50-openvino")]
@@ -87,10 +88,10 @@ def _build(graph: ComputationGraph) -> Modules:
 
 
 def _seeds(graph: ComputationGraph, owner: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """The module of each op as layers and variables say it, as the number of a layer; `NONE` for code that holds
-    nothing.
+    """The module of each op according to its layer and its variable, as the number of a layer.
 
-    A gradient stays with the layer that computes it, even if the variable belongs to another (a tied embedding).
+    `NONE` for ops that belong to no module by themselves. A gradient stays with the layer that computes it, even if the
+    variable belongs to another layer (a tied embedding).
     """
     module = _module_of_layer(graph)[graph.layer.index]
     holder = leader(graph, np.where(owner == NONE, np.arange(graph.num_ops), owner))
@@ -99,8 +100,9 @@ def _seeds(graph: ComputationGraph, owner: Int64[np.ndarray, " ops"]) -> Int64[n
 
 
 def _module_of_layer(graph: ComputationGraph) -> Int64[np.ndarray, " layers_plus_1"]:
-    """The layer that is the module of each layer: itself, or a scope around
-    it, or none; the last entry is for ops without a layer.
+    """The module of each layer: the layer itself, an enclosing scope, or `NONE`.
+
+    The last entry is for ops without a layer.
     """
     values = graph.layer.values
     holds = _holding(graph)
@@ -115,7 +117,7 @@ def _module_of_layer(graph: ComputationGraph) -> Int64[np.ndarray, " layers_plus
 
 
 def _holding(graph: ComputationGraph) -> Bool[np.ndarray, " layers"]:
-    """True for layers that hold a variable, and for those with a forward op that multiplies with one."""
+    """True for layers that hold a variable, and for layers with a forward op that multiplies with a variable."""
     stateful = graph.persistent_bytes > SCALAR_BYTES
     uses = np.zeros(graph.num_ops, dtype=bool)
     uses[graph.edge_dst[_reads_variable(graph)]] = True
@@ -125,14 +127,14 @@ def _holding(graph: ComputationGraph) -> Bool[np.ndarray, " layers"]:
 
 
 def _reads_variable(graph: ComputationGraph) -> Bool[np.ndarray, " edges"]:
-    """True for edges that carry a variable itself, or a view of it."""
+    """True for edges that carry a variable or a view of one."""
     reads, data = np.zeros(graph.num_edges, dtype=bool), graph.edge_data != NONE
     reads[data] = graph.persistent_bytes[graph.output_op[graph.output_root[graph.edge_data[data]]]] > SCALAR_BYTES
     return reads
 
 
 def _around(layer: str) -> Iterator[str]:
-    """The layer and the name scopes around it; what a dot divides are modules of their own."""
+    """The layer and its enclosing name scopes. Only `/` separates scopes: `h.0` and `h.1` are different modules."""
     parts = layer.split("/")
     for length in range(len(parts), 0, -1):
         yield "/".join(parts[:length])
@@ -144,9 +146,12 @@ def _later(graph: ComputationGraph) -> Bool[np.ndarray, " ops"]:
 
 
 def _spread(graph: ComputationGraph, seeds: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """Modules of all ops: forward code joins the last module whose results it reads, other code the last that reads its
-    own; where there is none, the first that reads it and the last that it reads; then along variables and control
-    edges, too. What nothing reaches joins the first module.
+    """The module of every op, spread from `seeds` along edges.
+
+    A forward op joins the last module whose results it reads; if there is none, the first module that reads its own
+    results. Any other op joins the last module that reads its results; if there is none, the last whose results it
+    reads. Edges that carry variables, and then control edges, count only for ops that are left. Ops that no edge
+    reaches join the first module.
     """
     later, module = _later(graph), seeds.copy()
     rank, position = _begins(graph, seeds, len(graph.layer.values)), _position(graph)
@@ -164,7 +169,7 @@ def _spread(graph: ComputationGraph, seeds: Int64[np.ndarray, " ops"]) -> Int64[
 
 
 def _position(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
-    """The place of each op in the order of the document where that is topological, else in the order of levels."""
+    """The place of each op in the order of the document if that is topological, else in the graph's own order."""
     if (graph.edge_src < graph.edge_dst).all():
         return np.arange(graph.num_ops)
     position = np.empty(graph.num_ops, dtype=np.int64)
@@ -173,10 +178,10 @@ def _position(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
 
 
 def _begins(graph: ComputationGraph, module: Int64[np.ndarray, " ops"], count: int) -> Int64[np.ndarray, " modules"]:
-    """Where the forward pass of each module begins: at its first op that computes, or before the first that reads what
-    it only holds.
+    """When the forward pass of each module begins: at its first kernel.
 
-    A module without either comes last.
+    A module that only holds variables begins just before their first reader. A module without kernels and readers comes
+    last.
     """
     position, forward = 2 * _position(graph), ~_later(graph)
     begins = np.full(count, 2 * graph.num_ops, dtype=np.int64)
@@ -189,7 +194,7 @@ def _begins(graph: ComputationGraph, module: Int64[np.ndarray, " ops"], count: i
 
 
 def _numbered(graph: ComputationGraph, names: tuple[str, ...] | list[str], label: Int64[np.ndarray, " ops"]) -> Modules:
-    """Modules of equal labels, in the order in which they begin."""
+    """A module for each label, in the order in which their forward passes begin."""
     used = np.unique(label)
     begins = _begins(graph, label, len(names))
     ordered = used[np.argsort(begins[used], kind="stable")]
@@ -201,7 +206,7 @@ def _numbered(graph: ComputationGraph, names: tuple[str, ...] | list[str], label
 @kernel
 @no_type_check
 def _join_sources(order, edge_src, edge_dst, out_ptr, in_ptr, in_edges, allowed, wanted, rank, module):
-    """In order, an op without a module joins the one of highest rank among those that it reads from."""
+    """In order, each op without a module joins the module of highest rank among its producers."""
     for op in order:
         if wanted[op] and module[op] == -1:
             for place in range(in_ptr[op], in_ptr[op + 1]):
@@ -214,7 +219,7 @@ def _join_sources(order, edge_src, edge_dst, out_ptr, in_ptr, in_edges, allowed,
 @kernel
 @no_type_check
 def _join_readers(order, edge_src, edge_dst, out_ptr, in_ptr, in_edges, allowed, wanted, rank, module):
-    """In reverse order, an op without a module joins the one of highest rank among those that read from it."""
+    """In reverse order, each op without a module joins the module of highest rank among its readers."""
     for op in order[::-1]:
         if wanted[op] and module[op] == -1:
             for edge in range(out_ptr[op], out_ptr[op + 1]):

@@ -1,7 +1,7 @@
-"""Labels numbered through, so that a table of them is no larger than they are many.
+"""Consecutive numbers for labels, so that they can be indices of a table.
 
-A document or a name may give blocks any numbers up to 2^31. `np.unique` with an axis sorts rows as records, which takes
-ten times as long.
+A document or a name may give blocks any numbers up to 2^31. `np.unique` with an axis would sort rows as records, which
+takes ten times as long.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ def row_numbers(rows: Integer[np.ndarray, "rows columns"]) -> Int64[np.ndarray, 
 
 
 def block_numbers(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
-    """The place of each op's block among those that there are, in the
-    order of their numbers; `NONE` for an op without one.
-    """
+    """The place of each op's block among all blocks in ascending order; `NONE` for an op without a block."""
     return numbered(graph.block)
 
 

@@ -1,6 +1,4 @@
-"""METIS: parts of the graph of units with balanced work and the least
-transfer time between parts (Karypis and Kumar, 1998).
-"""
+"""METIS (Karypis and Kumar, 1998): parts of the graph of units with balanced work and little transfer time."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from jaxtyping import Float, Int64
 from gnnplace.isolation.imports import silenced
 from gnnplace.units.adjacency import Adjacency, whole
 
-LARGEST_WEIGHT = 1e6  # METIS adds weights up in 32 or 64 bits, as it was built
+LARGEST_WEIGHT = 1e6  # METIS adds weights in 32 or 64 bits, depending on its build
 _one_at_a_time = Lock()
 
 
@@ -24,15 +22,14 @@ def partition(
     seed: int = 0,
     recursive: bool | None = None,
 ) -> Int64[np.ndarray, " units"]:
-    """The part of each unit. A part gets its share of the work (shares add up to 1), as nearly as METIS makes it; some
-    may stay empty.
+    """The part of each unit.
 
-    `recursive` parts come from cutting in two again and again, so that unions of them are good parts, too; None leaves
-    it to METIS.
+    The work of the parts approximates `shares`, which add up to 1; a part may stay empty. With `recursive`, parts come
+    from repeated bisection, so that unions of them are good parts too; None leaves the choice to METIS.
     """
     if len(shares) == 1 or len(work) == 1:
         return np.zeros(len(work), dtype=np.int64)
-    # METIS warns on the standard output where there are more parts than units of work
+    # METIS warns on the standard output if there are more parts than units of work
     with _one_at_a_time, silenced(1):
         assignment = pymetis.part_graph(
             len(shares),

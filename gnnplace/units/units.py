@@ -1,23 +1,26 @@
 """Units: sets of ops that are placed together. Each unit consists of whole colocation groups.
 
-`ops` are the colocation groups alone. `weights` joins a variable with its state and with the gradients and sums that
-only its update needs, and joins the users of a variable by phase and block. `coarse` has at most 1,000 cells of layer,
-time step and phase. `readers` joins an output with its only reader, again and again, and `colocated` these by layer and
-time step, as ColocRL does. All of them depend on the graph alone. Contracting units may create cycles, so orders and
-levels come from the op graph.
+- `ops`: the colocation groups.
+- `weights`: a variable, its state, and the gradients and sums that only its update needs are one unit. The users of a
+  variable are a unit for each phase and block.
+- `coarse`: at most 1,000 cells of layer, time step and phase.
+- `colocated`: the colocation groups of ColocRL (Mirhoseini et al., ICML 2017, section 3.3).
+- `readers`: the groups after the first two rules of ColocRL.
 
-`colocated` are the colocation groups by the rules of ColocRL (Mirhoseini et al., ICML 2017, section 3.3).
+All units depend on the graph alone. Contracting units may create cycles, so orders and levels come from the op graph.
 
-1. What the framework keeps together stays together.
-2. If only group Y reads what group X puts out, X joins Y. Groups are ops to the next round of this rule, until no group
-   has a sole reader.
-3. The groups of one step of a recurrent layer join, and those of one branch of a network without time steps, gradients
-   included. The paper names them by hand for each model ("each LSTM cell", "each branch"); here the columns `layer` and
-   `time_step` of the graph do.
+The rules of ColocRL:
 
-A control edge carries no output, so it reads none. Groups join only where the same devices are allowed for both. The
-second rule contracts a chain to one group, and so most graphs of inference to a few: the paper places training steps,
-whose outputs are read again by gradients.
+1. The colocation groups of the framework stay together.
+2. If only group Y reads the outputs of group X, X joins Y. This repeats with the merged groups until no group has a
+   sole reader.
+3. The groups of one time step of a recurrent layer join, gradients included. In a network without time steps, the
+   groups of one branch join. The paper lists these groups by hand for each model ("each LSTM cell", "each branch");
+   here they follow from the graph's columns `layer` and `time_step`.
+
+A control edge carries no output, so it does not count as a read. Two groups join only if the same devices are allowed
+for both. The second rule contracts a chain to one group, and so most inference graphs to a few; the paper places
+training steps, in which gradients read outputs again.
 """
 
 from __future__ import annotations
@@ -64,8 +67,9 @@ class UnitEdges(NamedTuple):
 
 
 class UnitTransfers(NamedTuple):
-    """Outputs that go from a unit to another, sorted by source, destination and
-    output; output -1 with 0 bytes stands for control edges.
+    """Outputs that a unit sends to another, sorted by source, destination and output.
+
+    Output -1 with 0 bytes stands for the control edges of a pair.
     """
 
     src: Int64[np.ndarray, " transfers"]
@@ -130,8 +134,9 @@ def unit_edges(graph: ComputationGraph, units: Units) -> UnitEdges:
 
 
 def unit_transfers(graph: ComputationGraph, units: Units) -> UnitTransfers:
-    """What goes between different units: each output once for each unit that
-    reads it, and one row for all control edges of a pair.
+    """The transfers between different units: each output once for each unit that reads it.
+
+    All control edges of a pair are one row.
     """
     src, dst = units.unit[graph.edge_src].astype(np.int64), units.unit[graph.edge_dst].astype(np.int64)
     rows = np.stack([src, dst, graph.edge_data, graph.edge_bytes], axis=1)[src != dst]
@@ -141,8 +146,9 @@ def unit_transfers(graph: ComputationGraph, units: Units) -> UnitTransfers:
 
 
 def group_edges(sent: UnitTransfers, group: Int64[np.ndarray, " units"], groups: int) -> UnitEdges:
-    """The edges between groups of units, `group[u]` being that of unit u:
-    an output counts once for each group that reads it.
+    """The edges between groups of units; `group[u]` is the group of unit u.
+
+    An output counts once for each group that reads it.
     """
     src, dst = group[sent.src], group[sent.dst]
     outputs = int(sent.output.max(initial=NONE)) + 2
@@ -175,16 +181,15 @@ def output_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " u
 
 
 def held_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " units"]:
-    """The persistent bytes of each unit's ops and all that they produce, which need not be there at once."""
+    """The persistent bytes of each unit's ops and the bytes of all their outputs, even if these do not live at once."""
     return persistent_bytes(graph, units) + output_bytes(graph, units)
 
 
 def kept_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " units"]:
-    """The bytes that each unit holds for most of a step: what is persistent, results, and outputs that a later pass
-    reads.
+    """The bytes that each unit holds for most of a step: persistent bytes, results, outputs that a later pass reads.
 
     An output of the forward pass that the backward pass or an update reads is kept from one pass to the other. In a
-    graph without phases every output is.
+    graph without phases every output counts as kept.
     """
     owns_buffer, forward = graph.output_alias == NONE, graph.phase.among(["forward"])
     kept = graph.output_is_result.copy()
@@ -199,7 +204,7 @@ def kept_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " uni
 
 
 def allowed(problem: Problem, units: Units) -> Bool[np.ndarray, "units devices"]:
-    """True where a device is allowed for every op of a unit. Raises ValueError where a unit is allowed on no device."""
+    """True if a device is allowed for every op of a unit. Raises ValueError if a unit is allowed on no device."""
     legal = np.ones((units.num_units, problem.num_devices), dtype=bool)
     op, device = np.nonzero(~problem.allowed)
     legal[units.unit[op], device] = False
@@ -227,9 +232,9 @@ def _differs(rows: Int64[np.ndarray, "rows columns"]) -> Bool[np.ndarray, " rows
 
 
 def with_sole_readers(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """Labels after the second rule; `group` is the colocation closure.
+    """Labels after the second rule of ColocRL; `group` is the colocation closure.
 
-    The order in which groups join does not matter.
+    The result does not depend on the order in which groups join.
     """
     label, rule, data = group, legality(graph, group), graph.edge_output != CONTROL
     while True:
@@ -244,9 +249,9 @@ def with_sole_readers(graph: ComputationGraph, group: Int64[np.ndarray, " ops"])
 
 
 def by_layer(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """Labels after the third rule.
+    """Labels after the third rule of ColocRL.
 
-    A group is of the layer and the time step of its leader; without a layer it stays as it is.
+    A group has the layer and the time step of its leader. A group without a layer joins none.
     """
     columns = np.stack([_scope(graph), graph.time_step.astype(np.int64), legality(graph, group)], axis=1)
     cell = columns[leader(graph, group)]
@@ -254,12 +259,13 @@ def by_layer(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64
 
 
 def _scope(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
-    """The layer of each op where the layer recurs; else the scope around it: `mixed_0/branch_1/0` and
-    `mixed_0/branch_1/1` are one.
+    """A number for the layer of each op, if the layer recurs in time, or else for its enclosing scope.
+
+    So `mixed_0/branch_1/0` and `mixed_0/branch_1/1` have the same number, that of their branch.
     """
     layer = graph.layer.index
     recurs = np.bincount(layer[layer != NONE], graph.time_step[layer != NONE] != NONE, len(graph.layer.values)) > 0
-    names = [scopes(name) for name in graph.layer.values]
-    around = [name if again or len(name) == 1 else name[:-1] for name, again in zip(names, recurs, strict=True)]
-    number = {scope: index for index, scope in enumerate(dict.fromkeys(around))}
-    return np.array([number[scope] for scope in around] + [NONE], dtype=np.int64)[layer]
+    paths = [scopes(name) for name in graph.layer.values]
+    branches = [path if again or len(path) == 1 else path[:-1] for path, again in zip(paths, recurs, strict=True)]
+    number = {branch: index for index, branch in enumerate(dict.fromkeys(branches))}
+    return np.array([number[branch] for branch in branches] + [NONE], dtype=np.int64)[layer]

@@ -20,29 +20,34 @@ SCALAR_BYTES = 8  # a tensor this small (a norm, a learning rate, a power of bet
 
 
 class Families(NamedTuple):
-    """`owner[i]` is the label of the family of op i, or `NONE`. `state[i]`: op i is a variable, a read or an update."""
+    """The families of a graph.
+
+    `owner[i]` is the label of the family of op i, or `NONE`. `state[i]` is True if op i is a variable, a read or an
+    update.
+    """
 
     owner: Int64[np.ndarray, " ops"]
     state: Bool[np.ndarray, " ops"]
 
 
 def with_their_users(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """Labels that join every family, and join the users of each family by
-    phase and block; `group` is the colocation closure.
+    """Labels that merge every family, and the users of each family by phase and block.
+
+    `group` is the colocation closure.
     """
     ownership = families(graph, group)
-    used = _used_family(graph, ownership)
+    family = _used_family(graph, ownership)
     label = merged(group, ownership.owner)
-    users = np.flatnonzero((used != NONE) & (ownership.owner == NONE))
-    keys = np.stack([used[users], graph.phase.index[users], graph.block[users]], axis=1)
-    joined = np.full(graph.num_ops, NONE, dtype=np.int64)
-    joined[users] = row_numbers(keys)
-    return merged(label, joined)
+    users = np.flatnonzero((family != NONE) & (ownership.owner == NONE))
+    keys = np.full(graph.num_ops, NONE, dtype=np.int64)
+    keys[users] = row_numbers(np.stack([family[users], graph.phase.index[users], graph.block[users]], axis=1))
+    return merged(label, keys)
 
 
 def families(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Families:
-    """The family of every op: first the state, then the gradients that only
-    its update needs, in reverse order, then their norms.
+    """The family of every op.
+
+    The state comes first, then, in reverse order, the gradients that only its update needs, then their norms.
     """
     large = (graph.edge_bytes > SCALAR_BYTES) | (graph.persistent_bytes[graph.edge_src] > SCALAR_BYTES)
     binds = (graph.edge_output != CONTROL) & large
@@ -60,11 +65,11 @@ def families(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Famil
 
 
 def merged(label: Int64[np.ndarray, " ops"], key: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """Labels that join all labels whose ops share a key. Ops with the key `NONE` join nothing."""
-    asks = np.flatnonzero(key != NONE)
+    """Labels after merging all labels whose ops share a key. Ops with the key `NONE` merge nothing."""
+    ops = np.flatnonzero(key != NONE)
     first = np.full(int(key.max(initial=0)) + 1, len(label), dtype=np.int64)
-    np.minimum.at(first, key[asks], asks)
-    return join(label, asks, first[key[asks]])
+    np.minimum.at(first, key[ops], ops)
+    return join(label, ops, first[key[ops]])
 
 
 def _holds(label: Int64[np.ndarray, " ops"], stateful: Bool[np.ndarray, " ops"]) -> Bool[np.ndarray, " ops"]:
@@ -75,7 +80,7 @@ def _holds(label: Int64[np.ndarray, " ops"], stateful: Bool[np.ndarray, " ops"])
 
 
 def _root_op(graph: ComputationGraph, stateful: Bool[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """The op of the variable, for a variable and for an op with an output that is an alias of one; else `NONE`."""
+    """For a variable, and for an op with an output that is an alias of one, the op of the variable; else `NONE`."""
     root = np.where(stateful, np.arange(graph.num_ops), NONE)
     variable = graph.output_op[graph.output_root].astype(np.int64)
     aliases = np.flatnonzero((graph.output_alias != NONE) & stateful[variable])
@@ -93,8 +98,9 @@ def _updates(graph: ComputationGraph) -> Bool[np.ndarray, " ops"]:
 def _eligible(
     graph: ComputationGraph,
 ) -> tuple[Bool[np.ndarray, " ops"], Bool[np.ndarray, " ops"], Int64[np.ndarray, " ops"]]:
-    """Masks of the ops that may join a family by their phase, and of those
-    without a phase; and the size of each op's largest output.
+    """Masks of the ops that may join a family by their phase, and of the ops without a phase; each op's largest output.
+
+    The size of the largest output is in bytes.
     """
     largest = np.zeros(graph.num_ops, dtype=np.int64)
     np.maximum.at(largest, graph.output_op, graph.output_bytes)
@@ -144,9 +150,10 @@ def _join(label, first, second):
 @kernel
 @no_type_check
 def _own(order, out_ptr, edge_dst, in_ptr, in_edges, edge_src, binds, by_phase, by_size, largest, size, owner):
-    """In reverse order, an op joins a family that reads all its outputs.
+    """Extends families in place.
 
-    Then, in order, an op joins a family that gives all its inputs.
+    In reverse order, an op joins a family that reads all its outputs. Then, in order, an op joins a family that
+    produces all its inputs.
     """
     for op in order[::-1]:
         if owner[op] == -1 and (by_phase[op] or by_size[op]):

@@ -1,8 +1,7 @@
-"""The process in which CP-SAT searches: `python -m gnnplace.baselines.cp_sat.child` answers pickled requests of its
-parent.
+"""The child process of CP-SAT: `python -m gnnplace.baselines.cp_sat.child` answers pickled requests of its parent.
 
-It ends when its stdin ends, whatever it is at: a parent that was killed leaves no search behind. Output of libraries
-goes to stderr.
+It ends when its stdin ends, even during a search, so that a parent that was killed leaves no search behind. Output of
+libraries goes to stderr.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def main() -> None:
     requests: SimpleQueue[Any] = SimpleQueue()
     Thread(target=_receive, args=(requests,), daemon=True).start()
     while True:
-        with suppress(BrokenPipeError):  # the parent is gone, and so is this process at once
+        with suppress(BrokenPipeError):  # the parent has ended, and `_receive` ends this process
             pickle.dump(_answer(requests.get()), answers)
             answers.flush()
 
@@ -44,7 +43,7 @@ def _answer(request: Any) -> Any:
         return search(*request)
     except ValueError as error:
         return error
-    except Exception as error:
+    except Exception as error:  # OR-Tools may fail in any way
         return ChildProcessError(f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 

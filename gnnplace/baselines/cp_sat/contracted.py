@@ -25,15 +25,16 @@ from gnnplace.units.units import Units
 
 
 class Contracted(NamedTuple):
-    """The small problem, and the op of it that contains each op of the large one."""
+    """The small problem, and for each op of the large problem the op of the small one that contains it."""
 
     problem: Problem
     part: Int64[np.ndarray, " ops"]
 
 
 def contracted(problem: Problem, grouping: Units, max_choices: int) -> Contracted:
-    """Joins units along heavy edges until there are at most `max_choices` ops
-    x devices, or one unit for each set of allowed devices.
+    """The problem after merging units along heavy edges until it has at most `max_choices` ops x devices.
+
+    It may have more if it has a single unit for each set of allowed devices.
     """
     graph, limit = problem.graph, max(1, max_choices // problem.num_devices)
     label = grouping.unit.astype(np.int64)
@@ -81,11 +82,8 @@ def _problem_of_parts(problem: Problem, unit: Int64[np.ndarray, " ops"], part: I
     count = int(part.max()) + 1
     unit_of = np.zeros(count, dtype=np.int64)
     unit_of[part] = unit
-    times, persistent, workspace = (
-        np.zeros((count, problem.num_devices), np.int64),
-        np.zeros(count, np.int64),
-        np.zeros(count, np.int64),
-    )
+    times = np.zeros((count, problem.num_devices), np.int64)
+    persistent, workspace = np.zeros(count, np.int64), np.zeros(count, np.int64)
     np.add.at(times, part, problem.time_ns)
     np.add.at(persistent, part, problem.graph.persistent_bytes)
     np.maximum.at(workspace, part, problem.graph.workspace_bytes)
@@ -94,8 +92,8 @@ def _problem_of_parts(problem: Problem, unit: Int64[np.ndarray, " ops"], part: I
     outputs, edges = _traffic(problem.graph, unit_of, part)
     names = problem.cluster.device_names
     ops = [
-        Op(f"{unit_of[p]}/{p}", "part", tuple(outputs[p]), persistent_bytes=int(persistent[p]),
-        workspace_bytes=int(workspace[p]),
+        Op(f"{unit_of[p]}/{p}", "part", tuple(outputs[p]),
+           persistent_bytes=int(persistent[p]), workspace_bytes=int(workspace[p]),
            time_ns={name: int(times[p, d]) for d, name in enumerate(names) if not forbidden[p, d]},
            colocation=str(unit_of[p]))
         for p in range(count)

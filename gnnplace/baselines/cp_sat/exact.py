@@ -1,13 +1,12 @@
-"""An optimal placement and schedule by constraint programming, with a proof where the search completes (CP-SAT of
-OR-Tools).
+"""An optimal placement and schedule by constraint programming (CP-SAT of OR-Tools), with a proof if it completes.
 
 `solve` proves a lower bound `bound_ns` on every simulated step of every feasible placement of the given units, under
-any schedule (`cp_sat/model.py` has the argument). The simulator says how long its placement takes. That may be longer
-than the schedule of the program, because a simulated device never idles on purpose.
+any schedule (`cp_sat/model.py` has the argument). The simulated step of its placement may be longer than the schedule
+of the program, because a simulated device never idles on purpose.
 
 `exact` is the planner. It starts from a given placement, or else from HEFT and each device alone, and its result is
-never slower. It contracts a problem that is too large to solve; the result then comes without a proof: what comes with
-one is `Proved`.
+never slower. A result with a proof is `Proved`. A problem that is too large to solve is contracted; its result has no
+proof.
 """
 
 from __future__ import annotations
@@ -35,15 +34,13 @@ from gnnplace.units.units import UnitsName, expand, units
 
 MAX_CHOICES = 600  # ops x devices of the largest problem that is solved without contraction
 CONTRACTED_CHOICES = 1000  # parts x devices to which a larger problem is contracted
-# (edges and outputs that they carry) x links of a problem that is searched: a program of so many is written in 3 s
+# (edges and their outputs) x links of the largest problem that is searched; its program is written in 3 s
 MOST_CARRIED = 100_000
 
 
 @dataclass(frozen=True)
 class Limit:
-    """The length of a search: work of about `seconds` that is the same on
-    every machine (`deterministic`), or wall-clock seconds.
-    """
+    """The length of a search: `seconds` of work that is the same on every machine (`deterministic`), or of a clock."""
 
     seconds: float = 10.0
     deterministic: bool = True
@@ -62,11 +59,11 @@ class Start:
 
 @dataclass(frozen=True)
 class Solution:
-    """The result of CP-SAT. `placement` has the order of ops as priorities; `step_time_ns` is the length of the
-    program's own schedule.
+    """The result of CP-SAT.
 
-    Both are None if the search found no placement. `bound_ns` is a lower bound on every simulated step. `proved`: the
-    search is complete. Then the two times are equal; without a placement, no placement is feasible.
+    `placement` has the order of ops as priorities, and `step_time_ns` is the length of the program's own schedule. Both
+    are None if the search finds no placement. `bound_ns` is a lower bound on every simulated step. If the search is
+    complete (`proved`), both times are equal; without a placement, no placement is then feasible.
     """
 
     placement: Placement | None
@@ -77,9 +74,7 @@ class Solution:
 
 @dataclass(frozen=True, eq=False)
 class Proved(Placement):
-    """A placement by a search that proved that no step of the problem
-    is shorter than `bound_ns`, under any schedule.
-    """
+    """A placement with a proof that no step of the problem is shorter than `bound_ns`, under any schedule."""
 
     bound_ns: int = field(kw_only=True)
 
@@ -94,12 +89,11 @@ def exact(
     units_name: UnitsName = "ops",
     schedule: Schedule = "critical-path",
 ) -> Placement:
-    """The faster of the result of CP-SAT and `start`, or, where that is not given, the fastest of HEFT's placement and
-    each device alone.
+    """The faster of the result of CP-SAT and `start`.
 
-    Under the schedule `given`, each has its own priorities. `evaluate` must simulate the costs of the problem. `start`
-    must not split units. The bounds of `least_times` shorten the search. Raises ValueError where a unit is allowed on
-    no device.
+    Without `start`, the search starts from the fastest of HEFT's placement and each device alone. Under the schedule
+    `given`, each placement has its own priorities. `evaluate` must simulate the costs of the problem. `start` must not
+    split units. The bounds of `least_times` shorten the search. Raises ValueError if a unit is allowed on no device.
     """
     incumbent = _incumbent(problem, evaluate, units_name) if start is None else start
     if problem.num_ops * problem.num_devices <= MAX_CHOICES and _searchable(problem):
@@ -118,9 +112,7 @@ def exact(
 
 
 def _searchable(problem: Problem) -> bool:
-    """Whether the search, not the writing of its program, takes the time:
-    every edge and output has a few constraints for each link.
-    """
+    """Whether the program is small enough to write: every edge and output has a few constraints for each link."""
     carried = problem.graph.num_edges + len(np.unique(problem.graph.edge_data))
     return carried * len(problem.cluster.links) <= MOST_CARRIED
 
@@ -140,7 +132,7 @@ def solve(
     start: Start | None = None,
     least: LeastTimes | None = None,
 ) -> Solution:
-    """Runs `cp_sat.search.search` in a child process.
+    """The result of `cp_sat.search.search` in a child process.
 
     Raises ChildProcessError if the child fails, and the ValueError of `search`.
     """
@@ -151,7 +143,7 @@ def solve(
         process.stdin.flush()
         answer = pickle.load(process.stdout)
     except (EOFError, BrokenPipeError, pickle.UnpicklingError):
-        with suppress(BrokenPipeError):  # of what it has not read
+        with suppress(BrokenPipeError):  # closing flushes data that the child has not read
             process.stdin.close()
         raise ChildProcessError(unexpected_end("the process of CP-SAT", process.wait()).reason) from None
     except BaseException:
@@ -171,7 +163,7 @@ def _process() -> subprocess.Popen[bytes]:
     """The child process that searches. It ends when its stdin closes, at the latest with this process."""
     command = python.command("-m", f"{__package__}.child")
     pipe = subprocess.PIPE
-    # Ctrl-C is for this process
+    # a process group of its own, so that Ctrl-C interrupts only this process
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, env=python.environment(), process_group=0)
 
 

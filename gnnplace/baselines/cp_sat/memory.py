@@ -11,9 +11,9 @@ from gnnplace.baselines.cp_sat.model import LARGEST, ConstraintProgram
 
 
 def add_memory(program: ConstraintProgram) -> None:
-    """For each device that could overflow, limits workspaces and buffers to the memory left beside persistent bytes.
+    """For each device that could overflow, limits workspaces and buffers to its memory without persistent bytes.
 
-    Where a device keeps parts of a root in separate buffers, received aliases count as 0 bytes, which is a lower bound.
+    If a device keeps parts of a root in separate buffers, received aliases count as 0 bytes, which is a lower bound.
     """
     problem, graph = program.problem, program.problem.graph
     roots = _roots(program)
@@ -91,9 +91,9 @@ def _buffers(program: ConstraintProgram, device: int, root: int, outputs: list[i
 
 
 def _hold_while_sent(program: ConstraintProgram, device: int, output: int, begin: Any, end: Any) -> list[Any]:
-    """A transfer from the device holds the buffer until it leaves; one to it, from start to arrival.
+    """Holds the buffer of an output during its transfers; returns the presences of transfers to the device.
 
-    Returns the latter's presences.
+    A transfer from the device holds the buffer until it leaves, a transfer to the device from its start to its arrival.
     """
     model = program.model
     for there in range(program.problem.num_devices):

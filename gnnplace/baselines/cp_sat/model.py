@@ -43,7 +43,7 @@ LARGEST = 2**20
 class Sent:
     """The transfer of an output to a device.
 
-    `by[a]`: it comes from device a. `received` is the start on the receive channel, if any.
+    `by[a]` is true if it comes from device a. `received` is the start on the receive channel, if any.
     """
 
     present: IntVar
@@ -58,7 +58,7 @@ class Sent:
 class ConstraintProgram:
     """The variables; times are in units of `unit_ns`.
 
-    `stands[i][d]`: op i is on device d. The ops of a unit share these variables.
+    `stands[i][d]` is true if op i is on device d. The ops of a unit share these variables.
     """
 
     model: CpModel
@@ -75,6 +75,7 @@ class ConstraintProgram:
     channel_load: dict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))
 
     def units(self, time_ns: int | np.int64) -> int:
+        """A time in units of the program, rounded down."""
         return int(time_ns) // self.unit_ns
 
     def together(self, op: int, other: int) -> bool:
@@ -154,10 +155,10 @@ def _add_transfers(program: ConstraintProgram) -> None:
 
 
 def _add_transfer(program: ConstraintProgram, output: int, takers: list[int], there: int) -> None:
-    """The transfer of an output to one device. It is present if and only if a consumer is there and the producer is
-    elsewhere.
+    """Adds the transfer of an output to one device.
 
-    The times of an absent transfer may equal the end of the producer, so that they delay nothing.
+    It is present if and only if a consumer is there and the producer is elsewhere. The times of an absent transfer may
+    equal the end of the producer, so that they delay nothing.
     """
     model, problem, cluster = program.model, program.problem, program.problem.cluster
     op = int(problem.graph.output_op[output])

@@ -31,7 +31,7 @@ MOST_PAIRS = 20_000  # with more pairs no proof takes seconds, and the program i
 
 
 class Block(NamedTuple):
-    """The transfers of one op on a channel, if `used`: none starts before `first`, and all have left at `last`."""
+    """The transfers of one op on a channel. If `used`, none starts before `first`, and all have left at `last`."""
 
     used: IntVar
     first: Any
@@ -48,9 +48,9 @@ class QueuedSend(NamedTuple):
 
 
 def add_queues(program: ConstraintProgram) -> None:
-    """Orders the transfers of each two ops on a channel by the ends of the ops, and those of each op.
+    """Orders the transfers on a channel: of each two ops by the ends of the ops, and of each op by output and device.
 
-    It orders nothing where there are more than `MOST_PAIRS` pairs of ops and of transfers of an op.
+    If there are more than `MOST_PAIRS` pairs of ops and of transfers of an op, it orders nothing.
     """
     model, earlier = program.model, _earlier(program.problem.graph)
     order: dict[tuple[int, int], Any] = {}
@@ -113,8 +113,8 @@ def _sends(program: ConstraintProgram) -> dict[int, dict[int, list[QueuedSend]]]
 
 def _ranges(program: ConstraintProgram) -> tuple[list[int], list[int]]:
     """The first and the last device of the class of each device."""
-    of = {device: devices for devices in equal_devices(program.problem) for device in devices}
-    return [min(of[device]) for device in sorted(of)], [max(of[device]) for device in sorted(of)]
+    peers = {device: devices for devices in equal_devices(program.problem) for device in devices}
+    return [min(peers[device]) for device in sorted(peers)], [max(peers[device]) for device in sorted(peers)]
 
 
 def _block(program: ConstraintProgram, sends: list[QueuedSend], first: list[int], last: list[int]) -> Block:

@@ -1,12 +1,12 @@
-"""The search of `exact`, in this process: it writes a constraint program, adds a hint and solves it by CP-SAT.
+"""The search of `exact`, in this process: it writes a constraint program, adds cuts and a hint, and solves it by
+CP-SAT.
 
 This module must not share a process with TensorFlow: symbols of the two libraries clash, and solving ends in a
 segmentation fault (or-tools issue 3230). `exact.solve` starts a child process for it (`child`).
 
-Lower bounds as constraints of the program. Every simulated step of a feasible placement satisfies them.
-
-Heads and tails bound the start and end of each op on each device. If all ops of a set start at a or later and have at
-least b of the step left after them, those on one device take at most (step - a - b) times its streams.
+Cuts are lower bounds as constraints of the program; every simulated step of a feasible placement satisfies them. Heads
+and tails bound the start and end of each op on each device. If all ops of a set start at a or later and have at least b
+of the step left after them, the ops of the set on one device take at most (step - a - b) times its streams.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ if TYPE_CHECKING:
 
 SEARCHES = ("default_lp", "no_lp", "lb_tree_search")  # which one completes first depends on the problem
 WORK_PER_S = 0.1  # CP-SAT's deterministic time in a second of search, measured
+MOST_WINDOWS = 6  # values of a and of b in the cuts
 
 
 def search(
     problem: Problem, limit: Limit, units_name: UnitsName, start: Start | None, least: LeastTimes | None
 ) -> Solution:
-    """The fastest step of a problem with the given units. Raises ValueError where a unit is allowed on no device."""
+    """The fastest step of a problem with the given units. Raises ValueError if a unit is allowed on no device."""
     grouping = units(problem.graph, units_name)
     horizon_ns = (
         int(problem.longest_ns) if start is None or start.result.feasible_ns is None else start.result.feasible_ns
@@ -99,10 +100,9 @@ def _placement(program: ConstraintProgram, solver: Any) -> Placement:
 
 
 def hint(program: ConstraintProgram, device: Int32[np.ndarray, " ops"], result: StepResult) -> None:
-    """Adds a step with a timeline as a hint: devices, starts and transfers, with equal devices in the order that
-    `symmetry` asks for.
+    """Adds a step with a timeline as a hint: devices, starts and transfers.
 
-    The times of absent transfers don't matter.
+    Equal devices are renumbered in the order that `symmetry` requires. The times of absent transfers don't matter.
     """
     timeline, model = result.timeline, program.model
     assert timeline is not None and result.step_time_ns is not None
@@ -131,15 +131,9 @@ def _transfers(
             yield sent.start, ended
             yield sent.received, ended
         else:
-            begin, left, receives = (
-                column[row]
-                for column in (timeline.transfer_start_ns, timeline.transfer_end_ns, timeline.receive_start_ns)
-            )
-            yield sent.start, program.units(begin)
-            yield sent.received, program.units(left if receives < 0 else receives)
-
-
-MOST_WINDOWS = 6  # values of a, and as many of b
+            receive_ns = timeline.receive_start_ns[row]
+            yield sent.start, program.units(timeline.transfer_start_ns[row])
+            yield sent.received, program.units(timeline.transfer_end_ns[row] if receive_ns < 0 else receive_ns)
 
 
 def add_cuts(program: ConstraintProgram, least: LeastTimes) -> None:
@@ -172,7 +166,7 @@ def _add_windows(program: ConstraintProgram, head: Int64[np.ndarray, " ops"], ta
 
 
 def _some(values: Int64[np.ndarray, " ops"]) -> list[int]:
-    """A few of the values, evenly spaced by rank, with the least one."""
+    """At most `MOST_WINDOWS` of the values, evenly spaced by rank, the least included."""
     distinct = np.unique(values[values < MAX_STEP_NS])
     if len(distinct) > MOST_WINDOWS:
         distinct = distinct[np.linspace(0, len(distinct) - 1, MOST_WINDOWS).astype(np.int64)]

@@ -33,7 +33,7 @@ def add_symmetry(program: ConstraintProgram) -> None:
 
 
 def numbers_in_order(problem: Problem, device: Int32[np.ndarray, " ops"]) -> Int32[np.ndarray, " devices"]:
-    """New numbers of devices under which a placement has the order that `add_symmetry` asks for."""
+    """New numbers of devices with which a placement has the order that `add_symmetry` requires."""
     first = np.full(problem.num_devices, problem.num_ops, dtype=np.int64)
     first[device[::-1]] = np.arange(problem.num_ops)[::-1]
     number = np.arange(problem.num_devices, dtype=np.int32)

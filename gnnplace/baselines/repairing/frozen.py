@@ -1,10 +1,9 @@
-"""A step whose times are frozen: what every device holds over time, and what it would hold if ops were elsewhere and
-ran when they run now.
+"""A step with frozen times: moved ops keep their start and end, so that memory after a move is quick to estimate.
 
-Time is divided into `SLICES` slices in which equally many ops start. A buffer counts for every slice that its life
-touches, so a device is said to hold at least what it holds at any time within the slice. The life of a buffer follows
-docs/execution-model.md#memory, with one simplification: a device that keeps parts of a root in separate buffers is
-treated like one that doesn't.
+Time is divided into `SLICES` slices in which equally many ops start. A buffer counts in every slice that its life
+touches, so the bytes of a slice are an upper bound on those at any time within it. The life of a buffer follows
+docs/execution-model.md#memory, with one simplification: a device that keeps parts of a root in separate buffers counts
+like one that does not.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ class Touches(NamedTuple):
 
 
 class Frozen(NamedTuple):
-    """When ops run and buffers are sent, in slices, and the touches, times and links of the problem."""
+    """The slices in which ops run and buffers are sent, and the touches, times and links of the problem."""
 
     touches: Touches
     first: Int32[np.ndarray, " ops"]
     last: Int32[np.ndarray, " ops"]
-    leaves: Int32[np.ndarray, " roots"]  # the last slice in which a transfer takes it off the device that produces it
-    arrives: Int32[np.ndarray, "roots devices"]  # the first slice in which it lies on another device, or could
-    known: Bool[np.ndarray, "roots devices"]  # it arrives then; else when it is first read
+    leaves: Int32[np.ndarray, " roots"]  # the last slice in which a transfer sends it from the device that produces it
+    arrives: Int32[np.ndarray, "roots devices"]  # the first slice in which it is, or could be, on another device
+    fixed: Bool[np.ndarray, "roots devices"]  # True: it arrives in that slice; False: just before its first reader
     persistent: Int64[np.ndarray, " ops"]
     workspace: Int64[np.ndarray, " ops"]
     time_ns: Int64[np.ndarray, "ops devices"]
@@ -66,8 +65,10 @@ _touches: WeakKeyDictionary[Problem, Touches] = WeakKeyDictionary()
 def frozen(
     problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline, just_in_time: bool = False
 ) -> Frozen:
-    """The step of a placement with frozen times. What is not sent to a device now would arrive there at once or, where
-    a channel is always busy, rather `just_in_time` for its first reader.
+    """The step of a placement with frozen times.
+
+    A root that is not sent to a device now would arrive there at once. With `just_in_time` it would arrive just before
+    its first reader, which is closer to the truth if a channel is always busy.
     """
     graph, touches = problem.graph, touches_of(problem)
     edges = np.unique(np.quantile(timeline.start_ns, np.linspace(0, 1, SLICES + 1)[:-1]).astype(np.int64))
@@ -81,12 +82,12 @@ def frozen(
     leaves = last[touches.root_op]
     np.maximum.at(leaves, root, slice_of(timeline.transfer_end_ns - 1))
     arrives = np.repeat(last[touches.root_op][:, None], problem.num_devices, axis=1)
-    came = np.full(arrives.shape, len(edges), dtype=np.int32)
-    np.minimum.at(came, (root, timeline.transfer_dst), slice_of(timeline.transfer_start_ns))
+    received = np.full(arrives.shape, len(edges), dtype=np.int32)
+    np.minimum.at(received, (root, timeline.transfer_dst), slice_of(timeline.transfer_start_ns))
     return Frozen(
-        touches=touches, first=first, last=last, leaves=leaves, arrives=np.where(came < len(edges), came,
-        arrives).astype(np.int32),
-        known=(came < len(edges)) | (not just_in_time), persistent=graph.persistent_bytes.astype(np.int64),
+        touches=touches, first=first, last=last, leaves=leaves,
+        arrives=np.where(received < len(edges), received, arrives).astype(np.int32),
+        fixed=(received < len(edges)) | (not just_in_time), persistent=graph.persistent_bytes.astype(np.int64),
         workspace=graph.workspace_bytes.astype(np.int64), time_ns=problem.time_ns, allowed=problem.allowed,
         link=problem.cluster.link_index.astype(np.int32), rate=problem.link_rate,
         channel=problem.cluster.link_channel.astype(np.int32),

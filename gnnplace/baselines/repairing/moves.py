@@ -1,8 +1,8 @@
-"""What the move of a block changes under frozen times, and where it should go.
+"""The value of moving a block to another device under frozen times.
 
-The *relief* of a move is by how much it lessens the overflow of both of its devices. Its *cost* is the time that the
-ops take longer there, that channels are busy more, and by which a device or channel is busy for longer than it should
-be. A move that hastens saves such time, and its cost is what the device to which it goes holds more.
+The *relief* of a move is the decrease of the overflow of its two devices. Its *cost* is a sum of times: ops take longer
+on the target, channels are busy for longer, and devices or channels exceed the time for which they may be busy. A move
+that *hastens* the step saves such time; its cost is the increase of the bytes that the target holds.
 """
 
 from __future__ import annotations
@@ -11,26 +11,23 @@ from typing import no_type_check
 
 import numpy as np
 
-from gnnplace.baselines.repairing.scale import arrives, carry, overflow
+from gnnplace.baselines.repairing.scale import add_root, arrives, carry, forget_roots, overflow
 from gnnplace.compiled import kernel, part
 
 
 @kernel
 @no_type_check
 def best_move(still, ops, device, here, scale, hastens):
-    """The most relief for its cost that the move of a block off a device brings, and the device to which; 0 where there
-    is none.
+    """The best relief per cost of moving a block off a device, and the target; 0 if no move relieves.
 
-    If it `hastens`: the most time that it saves for the bytes that the device to which it goes then holds more, if that
-    has the room.
-
-    Leaves in `scale` what the device, and each target, hold more after the move.
+    If it `hastens`: the most time saved per byte that the target then holds more, if the target has room. `scale` then
+    has the changes of what the device and each target hold.
     """
     num_devices, slices = scale.held.shape
     ops = ops[device[ops] == here]
     possible = np.ones(num_devices, np.bool_)
     possible[here] = False
-    added_ns, roots = _lift(still, ops, scale, possible), _touched(still, ops, scale)
+    added_ns, roots = _lift(still, ops, scale, possible), _roots_of(still, ops, scale.seen)
     for root in roots:
         _reroute(still, root, device, here, scale)
     for there in range(num_devices):
@@ -70,7 +67,7 @@ def best_move(still, ops, device, here, scale, hastens):
 @part
 @no_type_check
 def _saved_ns(scale, added_ns, here, there):
-    """The time that ops take less there, that channels are busy less, and by which less of both is too long."""
+    """The time that a move saves: of ops, of channels, and of what exceeds `limit_ns` on devices and channels."""
     saved = added_ns[here] - added_ns[there] - scale.carries[there].sum()
     saved -= _too_long(scale.load[there], added_ns[there], scale.limit_ns) + _too_long(
         scale.load[here], -added_ns[here], scale.limit_ns
@@ -83,14 +80,14 @@ def _saved_ns(scale, added_ns, here, there):
 @part
 @no_type_check
 def _too_long(load, change, limit_ns):
-    """By how much longer than it may a device or a channel is busy, more than before."""
+    """The increase of the time that a device or a channel is busy beyond the limit."""
     return max(0, load + change - limit_ns) - max(0, load - limit_ns)
 
 
 @part
 @no_type_check
 def _lift(still, ops, scale, possible):
-    """Marks the ops that move, and the devices to which they may; returns the time that they take on each device."""
+    """Marks the ops that move and their possible targets; returns the time that the ops take on each device."""
     added_ns = np.zeros(len(possible), np.int64)
     scale.linked[:] = True
     scale.carries[:] = 0
@@ -104,16 +101,15 @@ def _lift(still, ops, scale, possible):
 
 @part
 @no_type_check
-def _touched(still, ops, scale):
-    """The roots that ops that move consume or produce, each once."""
+def _roots_of(still, ops, seen):
+    """The distinct roots that ops consume or produce."""
     roots = [np.int64(-1)]
-    roots.clear()
-    scale.mark[0] += 1
+    roots.clear()  # Numba infers the type of an empty list from its first entry
+    forget_roots(seen)
     for op in ops:
         for touch in range(still.touches.op_ptr[op], still.touches.op_ptr[op + 1]):
             root = np.int64(still.touches.of_op[touch])
-            if scale.seen[root] != scale.mark[0]:
-                scale.seen[root] = scale.mark[0]
+            if add_root(seen, root):
                 roots.append(root)
     return roots
 
@@ -121,7 +117,7 @@ def _touched(still, ops, scale):
 @part
 @no_type_check
 def _reroute(still, root, device, here, scale):
-    """Adds the time that a root occupies channels more for each target, and marks the targets that lack a link."""
+    """Adds the change of the time that a root occupies channels, for each target, and marks targets without a link."""
     touches, needs, num_devices = still.touches, scale.last, len(scale.room)
     home, leaves, stay = device[touches.root_op[root]], scale.moved[touches.root_op[root]], 0
     needs[:] = 0
@@ -150,7 +146,7 @@ def _reroute(still, root, device, here, scale):
 @part
 @no_type_check
 def _hold_elsewhere(still, ops, scale, targets):
-    """Adds what the ops that move hold by themselves on the device that they leave and on each target."""
+    """Adds the persistent bytes and workspaces of the moving ops to each target, and takes them off their device."""
     last = scale.held.shape[1] - 1
     scale.here[:] = 0
     scale.there[:] = 0
@@ -165,7 +161,7 @@ def _hold_elsewhere(still, ops, scale, targets):
 @part
 @no_type_check
 def _shift(still, root, device, here, scale, targets):
-    """Adds what a root's buffers change by on the device that ops leave and on each target."""
+    """Adds the change of a root's buffers on the device that ops leave and on each target."""
     touches, first, last, size, num_devices = still.touches, scale.first, scale.last, scale.size, len(scale.room)
     producer, final, going = touches.root_op[root], scale.held.shape[1] - 1, len(scale.room)
     first[:] = final + 1
@@ -182,27 +178,16 @@ def _shift(still, root, device, here, scale, targets):
     for on in range(num_devices):
         stay += last[on] >= 0
     elsewhere = stay - (last[old_home] >= 0)
-    _buffer(still, root, here, old_home, min(first[here], first[going]), max(last[here], last[going]), max(size[here],
-    size[going]),
-            elsewhere > 0 or old_home != here, scale.here, -1)  # fmt: skip
+    away = elsewhere > 0 or old_home != here
+    begin, end, bytes_here = min(first[here], first[going]), max(last[here], last[going]), max(size[here], size[going])
+    _buffer(still, root, here, old_home, begin, end, bytes_here, away, scale.here, -1)
     if last[here] >= 0:
         _buffer(still, root, here, -1 if leaves else old_home, first[here], last[here], size[here], True, scale.here, 1)
     for there in targets:
         home = there if leaves else old_home
-        away = elsewhere > 0 or old_home != there  # of the old step: the ops that move need it `here`
-        if last[there] >= 0:
-            _buffer(
-                still,
-                root,
-                there,
-                old_home,
-                first[there],
-                last[there],
-                size[there],
-                away or last[going] >= 0,
-                scale.there[there],
-                -1,
-            )
+        if last[there] >= 0:  # before the move, the ops that move need it `here`
+            away = elsewhere > 0 or old_home != there or last[going] >= 0
+            _buffer(still, root, there, old_home, first[there], last[there], size[there], away, scale.there[there], -1)
         away = stay > (last[there] >= 0) if leaves else elsewhere > 0 or home != there
         begin, end = min(first[there], first[going]), max(last[there], last[going])
         _buffer(still, root, there, home, begin, end, max(size[there], size[going]), away, scale.there[there], 1)
@@ -211,9 +196,9 @@ def _shift(still, root, device, here, scale, targets):
 @part
 @no_type_check
 def _buffer(still, root, on, home, first, last, size, away, change, sign):
-    """Adds a root's buffer on a device that needs it from `first` to `last`, or takes it away.
+    """Adds a root's buffer on a device that needs it from `first` to `last`, or subtracts it.
 
-    `away`: another device needs it, too.
+    `away`: another device needs the root too.
     """
     if on == home:
         until = max(last, still.leaves[root]) if away else last
@@ -226,7 +211,7 @@ def _buffer(still, root, on, home, first, last, size, away, change, sign):
 @part
 @no_type_check
 def hold(change, first, last, size):
-    """Adds bytes that are held from one slice to another, as differences between neighbouring slices."""
+    """Adds bytes held from slice `first` to slice `last`; `change` has differences of neighbouring slices."""
     change[first] += size
     if last + 1 < len(change):
         change[last + 1] -= size

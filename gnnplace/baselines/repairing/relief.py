@@ -1,8 +1,7 @@
-"""Moves of blocks under frozen times: off overfull devices, or to where they take less time. The best for its cost goes
-first.
+"""Moves of blocks under frozen times: off overfull devices, or to devices where they take less time.
 
-What moves are worth changes with every move. So a move is judged again before it is made, and waits if another is worth
-more by then.
+The move of highest worth (relief or saved time per cost) is made first. Every move changes the worth of the others. So
+a move is weighed again before it is made, and it waits if another move is worth more by then.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from gnnplace.baselines.repairing.moves import best_move
 from gnnplace.baselines.repairing.scale import add, busy_ns, carry_all, num_channels, overflow, weighed
 from gnnplace.compiled import kernel, part
 
-TRIFLE = 1e-4  # of the time for which devices may be busy: what a move has to be able to save
+TRIFLE = 1e-4  # a move must be able to save more than this share of the time for which devices may be busy
 
 
 @kernel
 @no_type_check
 def relieve(still, block_ptr, block_op, device, room, limit_ns, free_ns, least):
-    """Moves blocks in `device` until nothing overflows or nothing relieves; returns the moves in order.
+    """Moves blocks in `device` until nothing overflows or no move relieves; returns the moves in order.
 
-    `room` is what each device may hold. A device may be busy for `limit_ns`; `free_ns` is the cost of a move that costs
-    no time. Blocks that hold less than the share `least` of what a device has too much stay.
+    `room` is the bytes that each device may hold, `limit_ns` the time for which it may be busy, and `free_ns` the cost
+    of a move that costs no time. Blocks that hold less than the share `least` of the excess of a device stay.
     """
     scale = weighed(still, device, room, limit_ns, free_ns)
     heap = _candidates(still, block_ptr, block_op, device, scale, least)
@@ -35,11 +34,10 @@ def relieve(still, block_ptr, block_op, device, room, limit_ns, free_ns, least):
 @kernel
 @no_type_check
 def hasten(still, block_ptr, block_op, device, room, share):
-    """Moves blocks in `device` to where they take less time and there is room, until there are none; returns the moves
-    in order.
+    """Moves blocks in `device` to devices with room where they take less time; returns the moves in order.
 
-    No device or channel should be busy for longer than one is now or, with a `share` above 0, than this share of the
-    mean over devices.
+    No device or channel should be busy for longer than the busiest is now or, with a `share` above 0, for longer than
+    this share of the mean over devices.
     """
     load, carried = busy_ns(still, device)
     limit_ns = int(share * load.mean()) if share > 0 else max(load.max(), carried.max())
@@ -66,8 +64,9 @@ def hasten(still, block_ptr, block_op, device, room, share):
 @part
 @no_type_check
 def _moved(still, block_ptr, block_op, device, scale, heap, hastens):
-    """Makes the moves of a heap, the best first, as long as one is worth
-    something; returns each block, what it left and where it went.
+    """Makes the moves of a heap, the best first, while their worth is above 0.
+
+    Returns the block, the device that it left and its new device for each move.
     """
     heapq.heapify(heap)
     moves = [(np.int64(-1), np.int64(-1), np.int64(-1))]
@@ -80,7 +79,7 @@ def _moved(still, block_ptr, block_op, device, scale, heap, hastens):
         )
         if worth <= 0:
             continue
-        if len(heap) > 0 and worth < -heap[0][0]:  # it was worth more before other moves
+        if len(heap) > 0 and worth < -heap[0][0]:  # earlier moves have lessened its worth
             heapq.heappush(heap, (-worth, block, here))
             continue
         for op in ops:
@@ -100,9 +99,9 @@ def _moved(still, block_ptr, block_op, device, scale, heap, hastens):
 @part
 @no_type_check
 def _candidates(still, block_ptr, block_op, device, scale, least):
-    """Every block of some weight on an overfull device whose move is worth something: (-worth, block, here)."""
+    """The moves of large enough blocks off overfull devices with a worth above 0: (-worth, block, here)."""
     heap = [(0.0, np.int64(-1), np.int64(-1))]
-    heap.clear()  # numba infers the type of its entries from the first
+    heap.clear()  # Numba infers the type of an empty list from its first entry
     for here in np.flatnonzero(scale.over > 0):
         weight = _held_by_op(still, device, here, scale.held[here].argmax())
         enough = least * (scale.held[here] - scale.room[here]).max()
@@ -121,7 +120,7 @@ def _candidates(still, block_ptr, block_op, device, scale, least):
 @part
 @no_type_check
 def _held_by_op(still, device, here, at):
-    """What each op of a device has it hold in one slice: what is persistent, and the buffers of its outputs."""
+    """The bytes that each op of a device holds there in one slice: persistent bytes, workspace, buffers of outputs."""
     weight, slices = np.zeros(len(device)), int(still.last.max()) + 1
     for op in range(len(device)):
         if device[op] == here:
@@ -138,10 +137,10 @@ def _held_by_op(still, device, here, at):
                     end = max(end, slices - 1 if still.touches.result[touch] else still.last[op])
             if end >= at:
                 weight[producer] += still.touches.root_bytes[root]
-        elif not still.known[root, here] or still.arrives[root, here] <= at:
+        elif not still.fixed[root, here] or still.arrives[root, here] <= at:
             for touch in range(still.touches.ptr[root], still.touches.ptr[root + 1]):
                 op = still.touches.op[touch]
-                if device[op] == here and still.last[op] >= at and (still.known[root, here] or still.first[op] <= at):
+                if device[op] == here and still.last[op] >= at and (still.fixed[root, here] or still.first[op] <= at):
                     weight[op] += still.touches.bytes[touch]
     return weight
 
@@ -149,7 +148,7 @@ def _held_by_op(still, device, here, at):
 @part
 @no_type_check
 def _most_saved_ns(still, device):
-    """What an op's move can save at most: time that it takes less elsewhere, and transfers of what it touches."""
+    """The most that an op's move can save: its time minus its least time, and the transfers of its roots."""
     most = np.zeros(len(device))
     for op in range(len(device)):
         most[op] = max(0, still.time_ns[op, device[op]] - still.time_ns[op].min())

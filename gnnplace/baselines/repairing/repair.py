@@ -1,15 +1,15 @@
-"""Repair: a placement that overflows a memory becomes one that doesn't, if blocks can move off the overfull devices.
+"""Repair: moves blocks off overfull devices until a placement fits all memories, and then makes its step faster.
 
 Each round simulates the placement, freezes the times of its step (`repairing/frozen`), and moves blocks off overfull
-devices until by these times nothing overflows (`repairing/relief`). Blocks are those of a search (`units/blocks`):
+devices until nothing overflows at these times (`repairing/relief`). Blocks are those of searches (`units/blocks`):
 single colocation groups, families of variables with their users, layers, time steps. Moves change times, so the next
-simulation may find an overflow still; then that device gets less room in the next round. When the step fits, rounds go
-on that move blocks to where they take less time and there is room.
+simulation may still find an overflow; then that device gets less room in the next round. Once the step fits, further
+rounds move blocks to devices with room where they take less time.
 
-An order of ops that frees memory earlier may spare moves, so every round is simulated under several schedules. Few
-large moves take less work, many small ones mostly lead to a faster step. What a move makes other devices send may
-arrive long before it is read, or just in time, where a channel is always busy. Which of these ways leads to the best
-step is tried out.
+An order of ops that frees memory earlier may save moves, so every round is simulated under several schedules. A few
+large moves take less work; many small moves mostly lead to a faster step. A tensor that a move makes another device
+send may arrive long before its reader, or just in time if a channel is always busy. The caller tries several of these
+ways and keeps the best step.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ from gnnplace.units.units import units
 ROUNDS = 16
 TIRED = 5  # rounds without a better score after which a repair ends
 ENOUGH = 0.97  # of a step time: a round that saves less is the last
-SHARES = (0.0, 1.0, 0.5, 0.25)  # of the mean load of devices, for which none should be busy longer; 0: than one is now
-FIRST = (1.0, 0.5, 0.25)  # shares of the moves that should hasten a step: the more, the less true are frozen times
-FREE = 1e-5  # of the step time: the cost of a move that costs nothing
+SHARES = (0.0, 1.0, 0.5, 0.25)  # of the mean load: no device should be busy for longer; 0: than the busiest is now
+FIRST = (1.0, 0.5, 0.25)  # shares of the hastening moves that are tried: frozen times are wrong after many moves
+FREE = 1e-5  # the cost of a move that costs no time, as a share of the step time
 
 
 class Way(NamedTuple):
-    """How to repair: what a block has to hold to be moved, as a share of what
-    its device has too much, and when what it reads arrives.
+    """A way to repair.
+
+    A block moves if it holds at least the share `least` of the excess of its device. `just_in_time` says when its
+    inputs arrive (`frozen`).
     """
 
     least: float
@@ -66,11 +68,10 @@ _blocks: WeakKeyDictionary[Problem, GrainBlocks] = WeakKeyDictionary()
 
 @dataclass(frozen=True, eq=False)
 class Repair:
-    """A way to repair placements of a problem. The evaluator must give timelines; its evaluations count if a budget
-    meters it.
+    """A repairer of placements of a problem, in one way.
 
-    Placements may run under each of `schedules` and under their own; priorities of the schedule `given` stay with their
-    ops. No round begins after the end of the budget.
+    The evaluator must give timelines. A placement is evaluated under its own schedule and under each of `schedules`;
+    priorities of the schedule `given` stay with their ops. No round begins after the end of the budget.
     """
 
     problem: Problem
@@ -80,8 +81,9 @@ class Repair:
     budget: Budget | None = None
 
     def relieved(self, placement: Placement) -> Placement:
-        """The best placement of rounds that move blocks off overfull devices,
-        up to the first that fits; one that can't run as it is.
+        """The best placement after rounds that move blocks off overfull devices, up to the first that fits.
+
+        A placement without a step is returned.
         """
         best = here = self._simulated(placement)
         tired, less = 0, np.zeros(self.problem.num_devices)
@@ -95,11 +97,10 @@ class Repair:
         return best.placement
 
     def hastened(self, placement: Placement) -> Placement:
-        """The best placement of rounds that move blocks to where they take less time and there is room; one that does
-        not fit as it is.
+        """The best placement after rounds that move blocks to devices with room where they take less time.
 
-        Rounds that make no device busier than one is are followed by such that balance devices and channels, each as
-        long as it saves enough.
+        The first rounds make no device busier than the busiest. Later rounds balance devices and channels, each as long
+        as it saves enough. A placement that does not fit is returned.
         """
         best = self._simulated(placement)
         for share in SHARES if best.result.infeasible is None else ():
@@ -110,9 +111,9 @@ class Repair:
         return best.placement
 
     def _hastened(self, best: _Round, share: float) -> _Round:
-        """The best of rounds with one share.
+        """The best of rounds with one share of `SHARES`.
 
-        Where only an overflow keeps one from being faster, the next one has less room.
+        If a faster round only fails by an overflow, devices have less room in the next one.
         """
         tired, less = 0, np.zeros(self.problem.num_devices)
         while tired < TIRED and self._goes_on:
@@ -132,8 +133,9 @@ class Repair:
         return best
 
     def _faster_ones(self, here: _Round, less: Room, share: float) -> list[_Round]:
-        """Rounds after all moves that should hasten a step and, until one
-        does so by enough and fits, after the first of them only.
+        """The rounds after all moves that should hasten a step, then after only the first of them.
+
+        It ends with the first round that fits and is faster by enough.
         """
         placement, result = here
         still, room = self._frozen(here, less)
@@ -160,10 +162,7 @@ class Repair:
         return self._simulated(Placement(device, placement.schedule, placement.priority))
 
     def _frozen(self, here: _Round, less: Room) -> tuple[Frozen, Room]:
-        """A step with frozen times, and the room of devices by these.
-
-        Slices say that devices hold more than they do.
-        """
+        """A step with frozen times, and the room of devices, corrected for the bytes that slices overestimate."""
         placement, result = here
         assert result.timeline is not None and result.peak_memory_bytes is not None
         still = frozen(self.problem, placement.device, result.timeline, self.way.just_in_time)
@@ -171,7 +170,7 @@ class Repair:
         return still, self.problem.cluster.memory_bytes + coarse - less
 
     def _simulated(self, placement: Placement) -> _Round:
-        """A placement under the schedule that serves it best; the first on a tie."""
+        """The round of a placement under its best schedule; the first on a tie."""
         others = [each for each in self.schedules if placement.schedule not in ("given", each)]
         tried = [placement, *(scheduled(placement, each) for each in others)]
         results = self.evaluate(self.problem, tried, timeline=True)
@@ -185,14 +184,15 @@ class Repair:
         return self.budget is None or self.budget.allows(1) > 0
 
     def _less(self, result: StepResult, less: Room) -> Room:
-        """By how much less room than its memory each device is given: what
-        it had too much in all rounds since its first overflow.
+        """The bytes by which the room of each device is less than its memory: its excess in all rounds so far.
+
+        Rounds count from the first overflow of the device.
         """
         over = self._over(result)
         return np.where(less > 0, less + over, np.minimum(over, 1.0))
 
     def _over(self, result: StepResult) -> Room:
-        """What each device holds too much."""
+        """The excess bytes of each device."""
         assert result.peak_memory_bytes is not None
         return np.maximum(0.0, result.peak_memory_bytes - self.problem.cluster.memory_bytes.astype(np.float64))
 
@@ -205,7 +205,7 @@ class _Round(NamedTuple):
 
 
 def _faster(result: StepResult, than: StepResult) -> bool:
-    """Whether a step is faster by enough to go on; one that can't run is not."""
+    """Whether a step exists and is faster by enough to go on."""
     assert than.step_time_ns is not None
     return result.step_time_ns is not None and result.step_time_ns <= ENOUGH * than.step_time_ns
 

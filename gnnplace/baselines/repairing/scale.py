@@ -1,4 +1,4 @@
-"""What a placement's devices hold and may hold under frozen times, and for how long devices and channels are busy."""
+"""The memory and the load of a placement under frozen times: what devices hold, how long devices and channels work."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ from jaxtyping import Bool, Float, Int64
 from gnnplace.compiled import kernel, part
 
 
-class Scale(NamedTuple):
-    """What devices hold and may hold, their overflow and load and that of channels; and working memory.
+class Seen(NamedTuple):
+    """A set of roots that is emptied in constant time: root r is in it if `round_of[r]` is the current round."""
 
-    That is: the ops that move, the roots seen, what the device that they leave holds more, and what each target would;
-    of one root, the first and last slice in which each device needs it and its size there, and of the ops that move;
-    for each target, how much time it saves, whether it has the links, and how much longer each channel is busy.
+    round_of: Int64[np.ndarray, " roots"]
+    current: Int64[np.ndarray, " 1"]
+
+
+class Scale(NamedTuple):
+    """The state of a placement by which moves are weighed, and working memory for one move.
+
+    State: the bytes that each device holds and may hold, its overflow, the load of devices and channels, the time for
+    which they may be busy, and the cost of a move that costs no time.
     """
 
     held: Float[np.ndarray, "devices slices"]
@@ -25,14 +31,16 @@ class Scale(NamedTuple):
     carried: Int64[np.ndarray, " channels"]
     limit_ns: int
     free_ns: float
+    # working memory: the ops that move, the roots seen, and the change of what their device and each target hold
     moved: Bool[np.ndarray, " ops"]
-    seen: Int64[np.ndarray, " roots"]
-    mark: Int64[np.ndarray, " one"]
+    seen: Seen
     here: Float[np.ndarray, " slices"]
     there: Float[np.ndarray, "devices slices"]
+    # of one root: the first and last slice in which each device needs it and its size there; last, the ops that move
     first: Int64[np.ndarray, " devices_plus_1"]
     last: Int64[np.ndarray, " devices_plus_1"]
     size: Int64[np.ndarray, " devices_plus_1"]
+    # of each target: the time that the move saves, whether all links exist, how much longer each channel is busy
     saved_ns: Int64[np.ndarray, " devices"]
     linked: Bool[np.ndarray, " devices"]
     carries: Int64[np.ndarray, "devices channels"]
@@ -41,14 +49,14 @@ class Scale(NamedTuple):
 @kernel
 @no_type_check
 def weighed(still, device, room, limit_ns, free_ns):
-    """The scale of a placement, empty of moves."""
+    """The state of a placement, and working memory with no op marked as moving."""
     num_devices, slices = still.allowed.shape[1], int(still.last.max()) + 1
     held, (load, carried) = held_bytes(still, device, slices), busy_ns(still, device)
     carries = np.zeros((num_devices, len(carried)), np.int64)
     over = np.zeros(num_devices)
     for each in range(num_devices):
         over[each] = overflow(held[each], room[each])
-    seen, mark = np.full(len(still.touches.root_op), -1, np.int64), np.zeros(1, np.int64)
+    seen = Seen(np.full(len(still.touches.root_op), -1, np.int64), np.zeros(1, np.int64))
     first, last, size = (
         np.zeros(num_devices + 1, np.int64),
         np.zeros(num_devices + 1, np.int64),
@@ -58,31 +66,31 @@ def weighed(still, device, room, limit_ns, free_ns):
     here, there = np.zeros(slices), np.zeros((num_devices, slices))
     moved = np.zeros(len(device), np.bool_)
     return Scale(
-        held,
-        room,
-        over,
-        load,
-        carried,
-        limit_ns,
-        free_ns,
-        moved,
-        seen,
-        mark,
-        here,
-        there,
-        first,
-        last,
-        size,
-        saved_ns,
-        linked,
-        carries,
-    )
+        held, room, over, load, carried, limit_ns, free_ns,
+        moved, seen, here, there, first, last, size, saved_ns, linked, carries,
+    )  # fmt: skip
+
+
+@part
+@no_type_check
+def forget_roots(seen):
+    """Empties the set."""
+    seen.current[0] += 1
+
+
+@part
+@no_type_check
+def add_root(seen, root):
+    """Adds a root; True if it was not in the set."""
+    new = seen.round_of[root] != seen.current[0]
+    seen.round_of[root] = seen.current[0]
+    return new
 
 
 @kernel
 @no_type_check
 def held_bytes(still, device, slices):
-    """What every device holds in every slice."""
+    """The bytes that every device holds in every slice."""
     num_devices = still.allowed.shape[1]
     held = np.zeros((num_devices, slices + 1))
     first_of, last_of = np.full(num_devices, slices, np.int64), np.full(num_devices, -1, np.int64)
@@ -124,15 +132,15 @@ def held_bytes(still, device, slices):
 @part
 @no_type_check
 def arrives(still, root, on, first):
-    """When a root arrives on a device that needs it from `first`: as it does now, or else just in time."""
+    """The slice in which a root arrives on a device that needs it from `first`: as now, or else just in time."""
     arrives = still.arrives[root, on]
-    return arrives if still.known[root, on] else max(arrives, first)
+    return arrives if still.fixed[root, on] else max(arrives, first)
 
 
 @kernel
 @no_type_check
 def busy_ns(still, device):
-    """For how long every device runs ops, and every channel carries transfers."""
+    """The time that every device runs ops, and that every channel carries transfers."""
     load, sent = np.zeros(still.allowed.shape[1], np.int64), np.zeros(still.allowed.shape[1], np.bool_)
     for op in range(len(device)):
         load[device[op]] += still.time_ns[op, device[op]]
@@ -145,7 +153,7 @@ def busy_ns(still, device):
 @part
 @no_type_check
 def carry_all(still, root, device, carried, sent):
-    """Adds the times of all transfers of a root."""
+    """Adds the times of all transfers of a root to those of their channels."""
     home = device[still.touches.root_op[root]]
     sent[:] = False
     for touch in range(still.touches.ptr[root], still.touches.ptr[root + 1]):
@@ -158,9 +166,7 @@ def carry_all(still, root, device, carried, sent):
 @part
 @no_type_check
 def carry(still, root, home, on, carried, sign):
-    """Adds the time of a root's transfer to a device to that of its
-    channel, or takes it away; False where there is no link.
-    """
+    """Adds the time of a root's transfer to its channel (`sign` 1), or subtracts it (-1). False without a link."""
     if home == on:
         return True
     link = still.link[home, on]
@@ -173,7 +179,7 @@ def carry(still, root, home, on, carried, sign):
 @part
 @no_type_check
 def add(total, more):
-    """Adds to every number of an array. A loop, because the operator on slices takes seconds to compile."""
+    """Adds one array to another. A loop, because the operator on slices takes seconds to compile."""
     for at in range(len(total)):
         total[at] += more[at]
 
@@ -181,16 +187,16 @@ def add(total, more):
 @part
 @no_type_check
 def num_channels(still):
-    """The number of channels; one where there are none, since numba's arrays need a length."""
+    """The number of channels, at least one, since Numba's arrays need a length."""
     return int(still.channel.max()) + 1 if len(still.channel) > 0 else 1
 
 
 @part
 @no_type_check
 def overflow(held, room):
-    """What a device holds beyond its room in its worst slice, plus the mean over slices.
+    """The bytes beyond the room of a device in its worst slice, plus their mean over slices.
 
-    So a move counts that relieves one of several equal peaks.
+    The mean rewards a move that relieves one of several equal peaks.
     """
     worst, total = 0.0, 0.0
     for at in range(len(held)):

@@ -38,11 +38,10 @@ LOST = -2
 def fastest_earliest_first(
     problem: Problem, evaluate: Evaluator, units: Units, favourite: Int64[np.ndarray, " ops"], schedule: Schedule
 ) -> Placement:
-    """The faster of two placements: on all allowed devices, and without CPUs. `favourite` is the favourite child of
-    each op, or `NONE`.
+    """The faster of two placements: on all allowed devices, and without CPUs.
 
-    Where neither fits, there are two more, for which memories hold what is kept beside persistent bytes. Raises
-    ValueError where a unit is allowed on no device.
+    `favourite` is the favourite child of each op, or `NONE`. If neither placement fits, there are two more, for which
+    memories also hold outputs that live for most of the step. Raises ValueError if a unit is allowed on no device.
     """
     guide = Guide(sequence(problem.graph, upward_rank_ns(problem)))
 
@@ -131,7 +130,7 @@ def _free(given, done, device):
 @no_type_check
 @part_allocates_nothing
 def _earliest(given, done, ready):
-    """The op that can start first, its device and its start; -1 where the search has to start again."""
+    """The op that can start first, its device and its start; -1 if the search must start again."""
     best, best_device, best_start = -1, -1, NEVER
     for device in range(len(given.memory)):
         op, start = _first(given, done, ready, device, best_start)
@@ -151,8 +150,9 @@ def _earliest(given, done, ready):
 @no_type_check
 @part_allocates_nothing
 def _first(given, done, ready, device, limit):
-    """The op that can start first on a device, and its start; -1 if none can
-    by `limit`, `LOST` if an op moved to another device.
+    """The op that can start first on a device, and its start.
+
+    The op is -1 if none can start by `limit`, and `LOST` if an op moved to another device.
     """
     later, now, held, free = ready.later, ready.now, ready.held, _free(given, done, device)[2]
     _release(given, done, ready, device)
@@ -191,8 +191,9 @@ def _release(given, done, ready, device):
 @no_type_check
 @part_allocates_nothing
 def _start(given, done, ready, op, device, free):
-    """The start of an op on a device that is idle from `free` on (-1: it
-    can't run there), and whether the device holds it back.
+    """The start of an op on a device that is idle from `free` on, and whether the device holds the op back.
+
+    The start is -1 if the op can't run there.
     """
     home = done.device[given.unit[op]]
     if done.end[op] != -1 or (home != -1 and home != device):
@@ -225,7 +226,7 @@ def _beside_child(given, done, ready, op, child, device, start):
 @no_type_check
 @part_allocates_nothing
 def _child_start(given, done, child, device):
-    """The start of a favourite child on a device once the device is idle; NEVER where it can't run there."""
+    """The start of a favourite child on a device once the device is idle; NEVER if it can't run there."""
     arrived = ready_ns(given, done, child, device, False)
     if arrived == -1 or not fits(given, done, given.unit[child], device):
         return NEVER

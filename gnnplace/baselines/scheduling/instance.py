@@ -16,9 +16,7 @@ from gnnplace.units.units import Units, kept_bytes, persistent_bytes, work_ns
 
 
 class Guide(NamedTuple):
-    """What distinguishes list schedulers: the order of ops, and a penalty
-    that is added to the finish time of an op on each device.
-    """
+    """The parts in which list schedulers differ: the order of ops, and a penalty on each op's finish time by device."""
 
     sequence: Sequence
     added_ns: Int64[np.ndarray, "ops devices"] | None = None
@@ -33,12 +31,12 @@ class Instance(NamedTuple):
     sequence: Int64[np.ndarray, " ops"]
     leader: Int64[np.ndarray, " ops"]
     unit: Int32[np.ndarray, " ops"]
-    unit_ops: Int64[np.ndarray, " ops"]  # those of unit u are unit_ops[unit_ptr[u]:unit_ptr[u + 1]]
+    unit_ops: Int64[np.ndarray, " ops"]  # the ops of unit u are unit_ops[unit_ptr[u]:unit_ptr[u + 1]]
     unit_ptr: Int64[np.ndarray, " units_plus_1"]
     allowed: Bool[np.ndarray, "units devices"]
     added_ns: Int64[np.ndarray, "ops devices"]
     work_ns: Int64[np.ndarray, "units devices"]
-    held: Int64[np.ndarray, " units"]  # what a unit has its device hold
+    held: Int64[np.ndarray, " units"]  # the bytes that a unit takes on its device
     memory: Int64[np.ndarray, " devices"]
     time_ns: Int64[np.ndarray, "ops devices"]
     in_ptr: Int64[np.ndarray, " ops_plus_1"]
@@ -51,7 +49,7 @@ class Instance(NamedTuple):
     latency: Int64[np.ndarray, " links"]
     channel: Int32[np.ndarray, " links"]
     receiver: Int32[np.ndarray, " links"]  # the second channel that a transfer occupies, or -1
-    streams: Int64[np.ndarray, " devices_plus_1"]  # those of device d are numbers streams[d]:streams[d+1]
+    streams: Int64[np.ndarray, " devices_plus_1"]  # device d has the streams of numbers streams[d]:streams[d+1]
 
 
 class PartialSchedule(NamedTuple):
@@ -74,7 +72,7 @@ def instance(
 ) -> Instance:
     """The input of a schedule of `problem` in the order of `guide`; units may use the devices of the mask.
 
-    A memory has to hold the persistent bytes of its units, and with `kept` what they hold for most of the step
+    A memory must hold the persistent bytes of its units; with `kept`, also the outputs that live for most of the step
     (`kept_bytes`).
     """
     graph, cluster = problem.graph, problem.cluster

@@ -35,7 +35,7 @@ def fastest_schedule(
 ) -> Placement:
     """The fastest of six list schedules: on all allowed devices and without CPUs, by each estimate of `VIEWS`.
 
-    `guide` maps the mask of allowed devices to a guide. Raises ValueError where a unit is allowed on no device.
+    `guide` maps the mask of allowed devices to a guide. Raises ValueError if a unit is allowed on no device.
     """
     given = [instance(problem, units, allowed, guide(allowed)) for allowed in device_sets(problem, units)]
     rows = [schedule_units(each, view)[0] for each in given for view in VIEWS]
@@ -83,13 +83,14 @@ def place(given, done, op, beside, view):
 @no_type_check
 @part_allocates_nothing
 def fits(given, done, unit, device):
-    """Whether a unit is allowed on a device and what it holds fits there."""
+    """Whether a unit is allowed on a device and fits its memory."""
     return given.allowed[unit, device] and done.held[device] + given.held[unit] <= given.memory[device]
 
 
 @no_type_check
 @part_allocates_nothing
 def settle(given, done, unit, device):
+    """Gives a unit its device."""
     done.device[unit] = device
     done.held[device] += given.held[unit]
     done.committed[device] += given.work_ns[unit, device]
@@ -98,8 +99,9 @@ def settle(given, done, unit, device):
 @no_type_check
 @part_allocates_nothing
 def choose(given, done, op, view):
-    """The device for an op's unit: allowed, if possible linked to its inputs
-    and with room, and then with the earliest finish time.
+    """The device for an op's unit: the allowed device with the earliest finish time.
+
+    Devices with links to the inputs of the op go first, then devices with room.
     """
     unit = given.unit[op]
     best, best_lacks, best_end = -1, 0, 0
@@ -193,8 +195,9 @@ def ready_everywhere(given, done, op):
 @no_type_check
 @part_allocates_nothing
 def _input_ns(given, done, output, there, device, end, sends):
-    """The arrival on `device` of an output (-1: a control edge) that is at
-    `end` on `there` (-1: not placed); -1 without a link.
+    """The arrival on `device` of an output that is on device `there` at `end`; -1 without a link.
+
+    The output -1 is a control edge, the device -1 means that the producer has no device yet.
     """
     if there == -1 or there == device:
         return end
@@ -214,9 +217,7 @@ def _input_ns(given, done, output, there, device, end, sends):
 @no_type_check
 @part_allocates_nothing
 def _arrival(given, done, output, link, time, sends):
-    """The arrival of an output that may leave at `time`, through the channel
-    of its link and the receive channel if there is one.
-    """
+    """The arrival of an output that may leave at `time`, after the channel and the receive channel of its link."""
     duration = given.transfer_ns[output, given.rate[link]]
     for channel in (given.channel[link], given.receiver[link]):
         if channel != -1:

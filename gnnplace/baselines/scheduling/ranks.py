@@ -1,6 +1,4 @@
-"""Upward and downward ranks (Topcuoglu, Hariri and Wu, 2002): longest paths
-with mean times and transfers over the accelerators.
-"""
+"""Upward and downward ranks (Topcuoglu, Hariri and Wu, 2002): longest paths with means over the accelerators."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from gnnplace.problems import Problem
 
 
 class MeanCosts(NamedTuple):
-    """Mean times over the accelerators in ns: of each op, of the transfer of
-    each output between two of them, and of a control edge.
-    """
+    """Mean times in ns: of each op on an accelerator, of each output and a control edge between two accelerators."""
 
     work: Float[np.ndarray, " ops"]
     data: Float[np.ndarray, " outputs"]

@@ -23,8 +23,9 @@ class Ready(NamedTuple):
     """The ops that wait to run: three heaps of (earliest start, number) per device.
 
     For each op: `number` is its position by rank, `waiting` the number of inputs with a cost that have not run, and
-    `options` the number of devices on which it waits (`NONE`: only on that of its unit). For each device: `awaited` is
-    the favourite child of the op that ran last, and `until` the start of that child when the device last held ops back.
+    `options` the number of devices on which it waits (`NONE`: only on the device of its unit). For each device:
+    `awaited` is the favourite child of the op that ran last, and `until` the start of that child when the device last
+    held ops back.
     """
 
     number: Int64[np.ndarray, " ops"]
@@ -72,6 +73,7 @@ def offer(given, done, ready, op):
 @no_type_check
 @part_allocates_nothing
 def _offer_at_home(given, done, ready, op):
+    """Lets an op wait on the device of its unit."""
     home = done.device[given.unit[op]]
     push(ready.later, home, max(0, ready_ns(given, done, op, home, False)), ready.number[op])
     ready.options[op] = -1
@@ -80,9 +82,9 @@ def _offer_at_home(given, done, ready, op):
 @no_type_check
 @part_allocates_nothing
 def withdraw(given, done, ready, op):
-    """Removes one device from those that an op waits for.
+    """Removes one of the devices on which an op waits.
 
-    Returns whether it was the last one, so that the unit got another device.
+    Returns True if it was the last one, so that the unit got another device.
     """
     if done.end[op] != -1 or ready.options[op] == -1:
         return False

@@ -1,7 +1,7 @@
-"""The budget of a search: a number of evaluations, a time, or both. Without a time, results are the same on every
-machine.
+"""The budget of a search: a number of evaluations, a time, or both.
 
-A budget also ends where a step is known that nothing beats, if it is told what that is.
+Without a time limit, results are the same on every machine. A budget with a lower bound on the step time also ends at
+the first step that reaches the bound.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from gnnplace.result import Evaluator, StepResult
 
 
 class Budget:
-    """The evaluations and seconds that a search may use, from the creation of the budget on, or since the clock was at
-    `started`; `clock` returns seconds (default: wall-clock).
+    """The evaluations and seconds that a search may use.
 
-    `metered` gives the evaluator that the budget pays for. With `bound_ns`, a lower bound on the step time, the budget
-    is used up once that evaluator has seen a feasible step that takes no longer. A budget has parts: what they spend,
-    it has spent, and all end at the bound. Raises ValueError where neither limit is given or one is not positive.
+    Time counts from the creation of the budget, or from the time `started`; `clock` returns seconds (default:
+    wall-clock). `metered` gives the evaluator whose evaluations the budget counts. With `bound_ns`, a lower bound on
+    the step time, the budget is used up once that evaluator returns a feasible step that takes no longer. A budget has
+    parts: it counts what they spend, and all parts end at the bound. Raises ValueError if neither limit is given or one
+    is not positive.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Budget:
         self.spent, self._clock = 0, clock
         self._start = clock() if started is None else started
         self._bound_ns, self._reached = bound_ns, False
-        self._wholes: tuple[Budget, ...] = ()  # those that this one is a part of, the largest first
+        self._wholes: tuple[Budget, ...] = ()  # the budgets of which this one is a part, the largest first
 
     @property
     def used(self) -> float:
@@ -54,45 +55,44 @@ class Budget:
         return max(shares)
 
     def metered(self, evaluate: Evaluator) -> Evaluator:
-        """An evaluator whose evaluations this budget pays for; it does not refuse any. No evaluation is paid for twice:
-        where `evaluate` is metered by this budget already, or by one that it is a part of, it is metered by this one
-        instead.
+        """An evaluator whose evaluations count against this budget; it does not refuse any.
+
+        No evaluation counts twice: if this budget, or one of which it is a part, already meters `evaluate`, this budget
+        meters it instead.
         """
-        return Metered(
-            evaluate.evaluate if isinstance(evaluate, Metered) and evaluate.budget in self._family else evaluate, self
-        )
+        if isinstance(evaluate, Metered) and evaluate.budget in self._family:
+            evaluate = evaluate.evaluate
+        return Metered(evaluate, self)
 
     def pay(self, evaluations: int) -> None:
-        """Spends evaluations, of this budget and of those that it is a part of."""
+        """Counts evaluations, in this budget and in those of which it is a part."""
         for budget in self._family:
             budget.spent += evaluations
 
     @property
     def bound_ns(self) -> int | None:
-        """What no step is shorter than, as far as anybody knows; None where nobody does."""
+        """The largest lower bound on the step time that is proved so far; None if there is none."""
         return self._largest._bound_ns
 
     def prove(self, bound_ns: int) -> None:
-        """Raises the bound to what a search has proved, for all that share it."""
+        """Raises the bound to one that a search has proved, for all budgets that share it."""
         self._largest._bound_ns = max(self.bound_ns or 0, bound_ns)
 
     def notice(self, results: Iterable[StepResult]) -> None:
-        """Ends the budget, and all that share its bound, where one of the
-        steps is feasible and takes no longer than the bound.
-        """
+        """Ends all budgets that share the bound if a step is feasible and takes no longer than the bound."""
         if self.bound_ns is not None:
             self._largest._reached |= any(
                 each.feasible_ns is not None and each.feasible_ns <= self.bound_ns for each in results
             )
 
     def left(self, share: float) -> Budget:
-        """A part with a share of the rest, at least one evaluation."""
+        """A part with a share of the rest, and at least one evaluation."""
         evaluations = None if self.evaluations is None else max(1, int(share * (self.evaluations - self.spent)))
         seconds = None if self.seconds_left is None else max(1e-9, share * self.seconds_left)
         return self._part(evaluations, seconds)
 
     def until(self, share: float) -> Budget:
-        """A part that started with this budget and ends when `share` of this one is used."""
+        """A part that starts with this budget and ends when `share` of this budget is used."""
         evaluations = None if self.evaluations is None else max(1, int(share * self.evaluations))
         budget = self._part(evaluations, None if self.seconds is None else share * self.seconds)
         budget.spent, budget._start = self.spent, self._start
@@ -117,14 +117,14 @@ class Budget:
         return None if self.seconds is None else self._start + self.seconds - self._clock()
 
     def allows(self, wanted: int) -> int:
-        """The number of evaluations allowed now, `wanted` at most."""
+        """The number of evaluations that the budget still allows, at most `wanted`."""
         if self.used >= 1:
             return 0
         return wanted if self.evaluations is None else min(wanted, self.evaluations - self.spent)
 
 
 class Metered:
-    """An `Evaluator` that a budget pays for, and that tells it of every step. `Budget.metered` makes it."""
+    """An `Evaluator` that reports its evaluations and steps to a budget. `Budget.metered` makes it."""
 
     def __init__(self, evaluate: Evaluator, budget: Budget) -> None:
         self.evaluate, self.budget = evaluate, budget

@@ -1,7 +1,6 @@
-"""A clock that stands still while numba compiles, so that the first run after an installation gets all of its budget,
-too.
+"""A clock that stops while Numba compiles, so that the first run after an installation has its whole budget.
 
-Compiling every planner takes about a minute; later runs load what was compiled.
+Compiling every planner takes about a minute; later runs load the machine code.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from numba.core import event
 
 @runtime_checkable
 class Watcher(Protocol):
-    """Is told before and after this process compiles, each time that it does."""
+    """Its methods are called before and after each compilation of this process."""
 
     def begin(self) -> None: ...
     def end(self) -> None: ...
 
 
 class _Compiling(event.Listener):
-    """The seconds of a clock that compiling has taken; a compilation within another one counts once."""
+    """The seconds that compiling has taken by a clock; a compilation within another one counts once."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.seconds, self._depth, self._start, self._clock = 0.0, 0, 0.0, clock
@@ -48,20 +47,20 @@ _COMPILING, _PROCESSOR = _Compiling(time.monotonic), _Compiling(time.process_tim
 
 
 def compiling_s() -> float:
-    """The seconds that this process has compiled so far."""
+    """The seconds that this process has spent compiling so far."""
     return _COMPILING.seconds
 
 
 def watch_compiling(watcher: Watcher | None) -> None:
-    """Tells a watcher, in place of the one before, when this process compiles."""
+    """Sets the watcher of compilations; it replaces the one before. None removes it."""
     _COMPILING.watcher = watcher
 
 
 def running_s() -> float:
-    """The seconds of a wall clock less those of compiling."""
+    """The seconds of a wall clock, without compiling."""
     return time.monotonic() - _COMPILING.seconds
 
 
 def processor_s() -> float:
-    """The processor seconds of this process less those of compiling."""
+    """The processor seconds of this process, without compiling."""
     return time.process_time() - _PROCESSOR.seconds

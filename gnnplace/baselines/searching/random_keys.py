@@ -48,7 +48,7 @@ class Code(NamedTuple):
 def code(problem: Problem) -> Code:
     """The genes of a problem; none if no grain has two blocks.
 
-    Raises ValueError where a unit is allowed on no device.
+    Raises ValueError if a unit is allowed on no device.
     """
     closure = units(problem.graph, "ops")
     sorted_grains = sorted(grains(problem.graph), key=lambda grain: grain.num_blocks)
@@ -69,16 +69,14 @@ def code(problem: Problem) -> Code:
 def decoded(code: Code, home: UnitPlan, keys: Float[np.ndarray, "2 genes"]) -> UnitPlan:
     """The plan `home` changed by keys: row 0 for placement, row 1 for priorities.
 
-    A unit stays where a device is not allowed for it.
+    A unit keeps its device if the new one is not allowed for it.
     """
     device, offset = home.device.copy(), home.offset.copy()
     num_devices = code.legal.shape[1]
     share = np.maximum(0.0, (keys - code.stay) / (1 - code.stay))
     for gene in np.flatnonzero(keys[0] >= code.stay):
-        block, target = (
-            code.member[code.ptr[gene] : code.ptr[gene + 1]],
-            min(num_devices - 1, int(share[0, gene] * num_devices)),
-        )
+        block = code.member[code.ptr[gene] : code.ptr[gene + 1]]
+        target = min(num_devices - 1, int(share[0, gene] * num_devices))
         device[block] = np.where(code.legal[block, target], target, device[block])
     for gene in np.flatnonzero(keys[1] >= code.stay):
         offset[code.member[code.ptr[gene] : code.ptr[gene + 1]]] += REACH * (2 * share[1, gene] - 1)
@@ -86,7 +84,7 @@ def decoded(code: Code, home: UnitPlan, keys: Float[np.ndarray, "2 genes"]) -> U
 
 
 def encoded(code: Code, home: UnitPlan, device: Int32[np.ndarray, " units"]) -> Float[np.ndarray, "2 genes"]:
-    """Keys that turn the plan `home` into a placement, by the largest blocks that it has on one device.
+    """Keys that turn the plan `home` into a placement, by the largest blocks that the placement has on one device.
 
     Ranks don't change.
     """

@@ -1,9 +1,9 @@
-"""What planners may try: each a share of the evaluations, what promises most first, and nothing that can't be faster or
-was tried before.
+"""Rations of evaluations for planners.
 
-Planners choose among variants by evaluating all of them. How many there are depends on devices and memories (a
-pipeline's splits), so where evaluations are few, the first planners would use all, and one device more would decide
-which others are asked at all.
+Planners choose among variants by evaluating all of them, and their number depends on devices and memories (the splits
+of a pipeline). If evaluations are few, the first planners would use all of them, and one device more would decide which
+others run at all. So each planner has a ration. Under a ration the most promising placements come first. A placement
+that can't be faster, or was evaluated before, is not evaluated.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ Key = bytes
 
 @runtime_checkable
 class Limited(Evaluator, Protocol):
-    """An evaluator with a ration: `left` is what is left of it, None where there is none."""
+    """An evaluator with a ration: `left` is the number of evaluations left, None without a ration."""
 
     left: int | None
 
 
 class Rationed:
-    """An `Evaluator` of one problem that counts against a budget, evaluates no placement twice, and keeps to a ration
-    where it has one.
+    """An `Evaluator` of one problem that counts against a budget and evaluates no placement twice.
 
-    Under a ration it evaluates no placement whose `promise` is no faster than what it knows to fit, and of others those
-    that promise most. What it leaves out comes back as infeasible and without a time, as what is cut off at a limit.
-    What is asked with a timeline or a limit is evaluated each time, and is not part of a ration.
+    Under a ration it skips placements whose `promise` is no faster than the fastest step that fits so far, and
+    evaluates the most promising of the others. A skipped placement has an infeasible result without a time, like a step
+    cut off at a limit. Evaluations with a timeline or a limit are not remembered and not part of a ration.
     """
 
     def __init__(self, evaluate: Evaluator, budget: Budget) -> None:
@@ -58,7 +57,7 @@ class Rationed:
         )
 
     def _promising(self, problem: Problem, new: Mapping[Key, Placement], most: int) -> dict[Key, Placement]:
-        """Those that may be faster than what is known, the best first, `most` of them at most."""
+        """The placements that may be faster than the fastest so far, at most `most`, the most promising first."""
         promises = {key: promise(problem, placement) for key, placement in new.items()}
         faster = [key for key, promised in promises.items() if promised.step_time_ns < self._fastest_ns]
         return {key: new[key] for key in sorted(faster, key=promises.__getitem__)[:most]}
@@ -73,20 +72,20 @@ class Rationed:
 
 
 def shares(evaluate: Evaluator, count: int) -> Iterator[Evaluator]:
-    """An evaluator again and again, each time with an equal share of what is left of its ration, where it has one."""
+    """The evaluator `count` times, each time with an equal share of the rest of its ration if it has one."""
     if not isinstance(evaluate, Limited) or evaluate.left is None:
         yield from [evaluate] * count
         return
     left = evaluate.left
-    for to_come in range(count, 0, -1):
-        evaluate.left = share = -(-left // to_come)
+    for remaining in range(count, 0, -1):
+        evaluate.left = share = -(-left // remaining)
         yield evaluate
         left -= share - evaluate.left
     evaluate.left = left
 
 
 def _key(placement: Placement) -> bytes:
-    """What is equal of equal placements; short, since there may be hundreds of large ones."""
+    """A key that is equal for equal placements only; it is short, since there may be hundreds of large placements."""
     parts = (placement.device, placement.priority, placement.fusion)
     return blake2b(
         b"|".join([placement.schedule.encode(), *(b"" if part is None else part.tobytes() for part in parts)])
@@ -94,14 +93,14 @@ def _key(placement: Placement) -> bytes:
 
 
 def _left_out(problem: Problem, placement: Placement) -> StepResult:
-    nothing = np.zeros(problem.num_devices, dtype=np.int64)
-    return StepResult(placement.schedule, None, "it was not tried", None, nothing, transferred_bytes=0, transfers=0)
+    idle = np.zeros(problem.num_devices, dtype=np.int64)
+    return StepResult(placement.schedule, None, "it was not tried", None, idle, transferred_bytes=0, transfers=0)
 
 
 class Promise(NamedTuple):
-    """What every step of a placement has at least; the least promises most.
+    """Lower bounds on the excess and the time of a placement's step; the smallest promise is the best.
 
-    `excess_bytes` is of what ops hold throughout.
+    `excess_bytes` counts persistent bytes only.
     """
 
     excess_bytes: int
@@ -109,11 +108,10 @@ class Promise(NamedTuple):
 
 
 def promise(problem: Problem, placement: Placement) -> Promise:
-    """No device or channel is busy for longer than the step takes, none of their work overlaps but on the streams of a
-    device.
+    """The promise of a placement. The step takes at least as long as each device and each channel is busy.
 
-    Where a link is missing there is no step: `MAX_STEP_NS`. Fused ops may take less than one by one, so such a
-    placement may take no time.
+    The work of a device with several streams may overlap. If a link is missing there is no step: `MAX_STEP_NS`. Fused
+    ops may take less time than one by one, so a placement with fusion promises 0 ns.
     """
     ops, device, cluster = np.arange(problem.num_ops), placement.device, problem.cluster
     held = _total(device, problem.graph.persistent_bytes, problem.num_devices)
@@ -125,7 +123,7 @@ def promise(problem: Problem, placement: Placement) -> Promise:
 
 
 def _sent_ns(problem: Problem, device: Int32[np.ndarray, " ops"]) -> int:
-    """For how long the busiest channel carries transfers: each output is sent once to each device that reads it."""
+    """The time that the busiest channel carries transfers: each output is sent once to each device that reads it."""
     graph, cluster = problem.graph, problem.cluster
     src, dst = device[graph.edge_src], device[graph.edge_dst]
     sent = np.flatnonzero((src != dst) & (graph.edge_data != NONE))
@@ -140,9 +138,9 @@ def _sent_ns(problem: Problem, device: Int32[np.ndarray, " ops"]) -> int:
 
 
 def _total(
-    of: Int32[np.ndarray, " rows"], value: Int64[np.ndarray, " rows"], count: int
+    number: Int32[np.ndarray, " rows"], value: Int64[np.ndarray, " rows"], count: int
 ) -> Int64[np.ndarray, " count"]:
-    """The sum of values by number."""
+    """The sum of the values of each number below `count`."""
     total = np.zeros(count, dtype=np.int64)
-    np.add.at(total, of, value)
+    np.add.at(total, number, value)
     return total
