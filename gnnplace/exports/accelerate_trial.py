@@ -18,7 +18,7 @@ from torch import nn
 
 from gnnplace.exports.homes import Device, Divided, Homes, main_device, outermost
 from gnnplace.exports.lent import lent, pretended
-from gnnplace.exports.refusal import Fault, Tried, error_line
+from gnnplace.exports.refusal import Fault, TrialResult, error_line
 from gnnplace.frontends.torch.inference import evaluating
 from gnnplace.frontends.torch.inputs import ExampleInputs, as_written
 from gnnplace.frontends.torch.step import TorchInference, TorchStep
@@ -27,11 +27,11 @@ from gnnplace.frontends.torch.trace import fake
 TWO_DEVICES = re.compile("same device|different device|two devices|expected device|but is on")  # in PyTorch's errors
 
 
-def accelerated(step: TorchStep | TorchInference, homes: Homes) -> tuple[Divided, Tried]:
+def try_homes(step: TorchStep | TorchInference, homes: Homes) -> tuple[Divided, TrialResult]:
     """The map of the step's module for these homes, and the result of its trial."""
     names = {as_written(path): path for path, _ in step.module.named_modules(remove_duplicate=False)}
     divided = outermost(homes, _further_names(step.module), names)
-    return divided, Tried() if divided.torn else tried(step, divided.map | divided.bare)
+    return divided, TrialResult() if divided.torn else try_map(step, divided.map | divided.bare)
 
 
 def _further_names(module: nn.Module) -> dict[str, str]:
@@ -42,24 +42,24 @@ def _further_names(module: nn.Module) -> dict[str, str]:
     return {name: first_name for name, first_name in named if name != first_name}
 
 
-def tried(step: TorchStep | TorchInference, device_map: Mapping[str, Device]) -> Tried:
+def try_map(step: TorchStep | TorchInference, device_map: Mapping[str, Device]) -> TrialResult:
     """Dispatches the step's module by a map and calls it as the step does. The module is restored afterwards.
 
     If it fails on one accelerator, too, and not because two devices meet, the trial says nothing about the map.
     """
     if find_spec("accelerate") is None:
-        return Tried(untried='for accelerate is not installed (pip install "gnnplace[accelerate]")')
+        return TrialResult(untried='for accelerate is not installed (pip install "gnnplace[accelerate]")')
     main = main_device(device_map)
     # hooks move inputs, and a map of one device adds none
     inputs: tuple[Device, ...] = (main, "cpu") if len(set(device_map.values())) > 1 else (main,)
     if (fault := _first_fault(step, device_map, inputs)) is None:
-        return Tried()
+        return TrialResult()
     alone = _first_fault(step, {"": 0}, (0, "cpu"))
     if alone is None:
-        return Tried(fault)
+        return TrialResult(fault)
     if TWO_DEVICES.search(alone.what):
-        return Tried(alone._replace(always=True))
-    return Tried(untried=f"for the module can't be run on a pretended accelerator ({alone.what})")
+        return TrialResult(alone._replace(always=True))
+    return TrialResult(untried=f"for the module can't be run on a pretended accelerator ({alone.what})")
 
 
 def _first_fault(

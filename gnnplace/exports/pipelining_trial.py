@@ -11,7 +11,7 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from gnnplace.exports.lent import lent
-from gnnplace.exports.refusal import Fault, Tried, error_line, listed
+from gnnplace.exports.refusal import Fault, TrialResult, error_line, listed
 from gnnplace.frontends.torch.inference import evaluating
 from gnnplace.frontends.torch.inputs import ExampleInputs
 from gnnplace.frontends.torch.step import TorchInference, TorchStep
@@ -20,7 +20,7 @@ from gnnplace.frontends.torch.trace import CompositeLstm, fake
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def pipelined(step: TorchStep | TorchInference, first: Sequence[str]) -> Tried:
+def try_stages(step: TorchStep | TorchInference, first: Sequence[str]) -> TrialResult:
     """The result of cutting the step's module before the `first` module of each later stage. The module is restored."""
     try:
         with lent(step.module), CompositeLstm():
@@ -31,7 +31,7 @@ def pipelined(step: TorchStep | TorchInference, first: Sequence[str]) -> Tried:
                     reason = _refusal(step, first)
     except Exception as error:  # the module's code, or PyTorch's tracer
         reason = error_line(error)
-    return Tried() if reason is None else Tried(Fault(reason, ""))
+    return TrialResult() if reason is None else TrialResult(Fault(reason, ""))
 
 
 def _refusal(step: TorchStep | TorchInference, first: Sequence[str]) -> str | None:

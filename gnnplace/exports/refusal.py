@@ -32,14 +32,14 @@ class Fault(NamedTuple):
     always: bool = False
 
 
-class Tried(NamedTuple):
+class TrialResult(NamedTuple):
     """The result of a trial: its `fault`, or why there was no trial (`untried`); neither if it succeeded."""
 
     fault: Fault | None = None
     untried: str | None = None
 
 
-NOT_AT_HAND = Tried(untried="whose module is not at hand")
+NOT_AT_HAND = TrialResult(untried="whose module is not at hand")
 
 
 def error_line(error: Exception) -> str:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gnnplace.exports.homes import LATER, module_devices, target_names
-from gnnplace.exports.refusal import ONE_DEVICE, Tried, UnsayableError, around, listed, together, whole
+from gnnplace.exports.refusal import ONE_DEVICE, TrialResult, UnsayableError, around, listed, together, whole
 from gnnplace.exports.trial import Say, Trial, tried
 from gnnplace.frontends.origin import LOSS_LAYER, ROOT_LAYER
 from gnnplace.graph import NONE, ComputationGraph
@@ -74,7 +74,7 @@ def torch_pipelining(
 
 def _try(problem: Problem, first: list[str], say: Say, trial: Trial | None) -> None:
     """Raises UnsayableError if PyTorch's tracer doesn't cut the module so, or if a stage can't take its inputs."""
-    result: Tried = trial(TARGET, first) if trial else tried(problem.graph, TARGET, first)
+    result: TrialResult = trial(TARGET, first) if trial else tried(problem.graph, TARGET, first)
     if result.fault:
         raise UnsayableError(
             f"{TARGET}: PyTorch doesn't run it so: {result.fault.what}; no granularity would do, {ONE_DEVICE}"

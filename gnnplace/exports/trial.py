@@ -17,20 +17,20 @@ Say = Callable[[str], object]
 Trial = Callable[..., Any]
 
 
-def tried(graph: ComputationGraph, target: str, *given: Any) -> Any:
+def tried(graph: ComputationGraph, target: str, *request: Any) -> Any:
     """The result of a target's trial with the step that this process captured the graph from."""
     step = step_of(graph)
     if target == "accelerate":
         from gnnplace.exports.homes import outermost
 
         if step is None:
-            (homes,) = given
+            (homes,) = request
             return outermost(homes, {}, {}), NOT_AT_HAND
-        from gnnplace.exports.accelerate_trial import accelerated
+        from gnnplace.exports.accelerate_trial import try_homes
 
-        return accelerated(step, *given)
+        return try_homes(step, *request)
     if step is None:
         return NOT_AT_HAND
-    from gnnplace.exports.pipelining_trial import pipelined
+    from gnnplace.exports.pipelining_trial import try_stages
 
-    return pipelined(step, *given)
+    return try_stages(step, *request)
