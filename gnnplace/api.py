@@ -23,7 +23,6 @@ from gnnplace.choices import BEST, SEARCH, Format, Mode, SearchName
 from gnnplace.cluster import Cluster
 from gnnplace.constraints import Constraint, constrained
 from gnnplace.exports import targets
-from gnnplace.exports.model import Model
 from gnnplace.formats.documents import PathText
 from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.plan import Plan
@@ -249,7 +248,7 @@ def export(
         ...     pathlib.Path(f"{folder}/step.dot").read_text().count("fillcolor")
         315
     """
-    read = None if model is None else Model(os.fspath(model), dict(dims or {}), tuple(fetches))
+    read = None if model is None else targets.Model(os.fspath(model), dict(dims or {}), tuple(fetches))
     targets.export(problem, placement, to, path, read, partial(warnings.warn, stacklevel=4))
 
 

@@ -10,7 +10,7 @@ from gnnplace.commands import options
 from gnnplace.commands.usage import DONE, Parser, importing
 from gnnplace.complaints import UsageError
 from gnnplace.exports.refusal import UnsayableError
-from gnnplace.exports.table import TARGETS
+from gnnplace.exports.targets import TARGETS, Model, export
 from gnnplace.report import terminal
 
 
@@ -45,8 +45,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(chosen: argparse.Namespace) -> int:
     """Writes the placement in the target's format."""
     with importing():
-        from gnnplace.exports.model import Model
-        from gnnplace.exports.targets import export
         from gnnplace.formats.placements import read_placement
         from gnnplace.sources import graphs as sources
     say, model = terminal.progress(chosen.quiet), Model(chosen.graph, dict(chosen.dim), tuple(chosen.fetch))

@@ -1,8 +1,7 @@
-"""Control edges as executors run them: the order of a device is such edges, one to another device is a message.
+"""Control edges in executors: they keep the order of ops on a device; to another device they are messages.
 
-An executor enqueues ops in the order of the simulated step, and keeps that order whatever happens. So most control
-edges between devices are implied by earlier transfers, and are dropped; the others are transfers of empty tensors, as
-TensorFlow sends them.
+An executor enqueues ops in the order of the simulated step and never changes this order. So most control edges between
+devices are implied by earlier transfers, and are dropped. The others are transfers of empty tensors, as in TensorFlow.
 """
 
 from __future__ import annotations
@@ -18,9 +17,7 @@ from gnnplace.graph import CONTROL, NONE, Categorical, ComputationGraph
 def in_order(
     graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]
 ) -> ComputationGraph:
-    """The graph with a control edge between any two successive ops of a
-    device; `order` is a topological order of all ops.
-    """
+    """The graph with a control edge between any two successive ops of a device; `order` is topological."""
     grouped = order[np.argsort(device[order], kind="stable")]
     follows = device[grouped[:-1]] == device[grouped[1:]]
     src, dst = grouped[:-1][follows], grouped[1:][follows]
@@ -35,47 +32,47 @@ def in_order(
 def needed(
     graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]
 ) -> Bool[np.ndarray, " edges"]:
-    """False for each control edge between devices that other edges and the devices' orders imply.
+    """The edges that must stay: False for control edges between devices that other edges and the devices' orders imply.
 
-    Computed by vector clocks (Fidge 1988, Mattern 1989).
+    Vector clocks decide which they are (Fidge 1988, Mattern 1989).
     """
     num_devices = int(device.max()) + 1
-    done = np.zeros((graph.num_ops, num_devices), dtype=np.int64)  # when op i is done: how many ops of each device are
+    done = np.zeros((graph.num_ops, num_devices), dtype=np.int64)  # ops of each device that ended by the end of op i
     clock = np.zeros((num_devices, num_devices), dtype=np.int64)
     result = np.ones(graph.num_edges, dtype=np.bool_)
     for op in order.tolist():
-        here = device[op]
+        dst = device[op]
         edges = graph.in_edges[graph.in_ptr[op] : graph.in_ptr[op + 1]]
         source, control = graph.edge_src[edges], graph.edge_output[edges] == CONTROL
-        there = device[source]
-        turn = done[source, there]
-        says = done[np.ix_(source, there)] >= turn  # that of one edge says that the source of another is done ...
-        says &= (source[:, None] != source) | ~control[:, None]  # ... that edge itself aside
-        implied = says.any(axis=0) | (clock[here, there] >= turn)
-        result[edges] = ~(control & implied) | (there == here)
-        clock[here] = np.maximum(clock[here], done[source].max(axis=0, initial=0))
-        clock[here, here] += 1
-        done[op] = clock[here]
+        src = device[source]
+        turn = done[source, src]
+        implies = done[np.ix_(source, src)] >= turn  # the end of one source implies the end of another ...
+        implies &= (source[:, None] != source) | ~control[:, None]  # ... but no control edge implies itself
+        implied = implies.any(axis=0) | (clock[dst, src] >= turn)
+        result[edges] = ~(control & implied) | (src == dst)
+        clock[dst] = np.maximum(clock[dst], done[source].max(axis=0, initial=0))
+        clock[dst, dst] += 1
+        done[op] = clock[dst]
     return result
 
 
 def control_messages(
     graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]
 ) -> ComputationGraph:
-    """The graph without implied control edges. An op that other devices wait for gets one more output, of 0 bytes."""
+    """The graph without implied control edges. An op that another device waits for gets one more output, of 0 bytes."""
     kept = needed(graph, device, order)
     src, output, dst = graph.edge_src[kept], graph.edge_output[kept], graph.edge_dst[kept]
     away = (output == CONTROL) & (device[src] != device[dst])
     num_outputs = np.diff(graph.output_ptr)
     more = np.isin(np.arange(graph.num_ops), src[away])
     ptr = np.concatenate([[0], np.cumsum(num_outputs + more)])
-    # of each output that was there
-    place = np.arange(len(graph.output_bytes)) + (ptr[:-1] - graph.output_ptr[:-1])[graph.output_op]
-    alias = np.where(graph.output_alias == NONE, NONE, np.append(place, NONE)[graph.output_alias])
+    # the new number of each output
+    number = np.arange(len(graph.output_bytes)) + (ptr[:-1] - graph.output_ptr[:-1])[graph.output_op]
+    alias = np.where(graph.output_alias == NONE, NONE, np.append(number, NONE)[graph.output_alias])
 
     def with_more(values: np.ndarray, new: int) -> np.ndarray:
         wide = np.full(ptr[-1], new, dtype=values.dtype)
-        wide[place] = values
+        wide[number] = values
         return wide
 
     output = np.where(away, num_outputs[src], output).astype(np.int32)

@@ -1,9 +1,9 @@
-"""Measured step times as an `Evaluator`: each placement is started on this machine, timed, and never measured twice.
+"""An `Evaluator` that measures: it starts each placement on this machine and times it, and never measures one twice.
 
-Measured are the step time (the median of the protocol's steps), the peak memory (of one more step) and the busy time of
-each device (from the op times of one more). The simulator, given as an argument, decides the order of ops, feasibility
-and the transferred bytes. Results are not checked against the unplaced step, which would take longer than the steps;
-only `compare` checks them.
+It measures the step time (the median of the protocol's steps), the peak memory (in one more step) and the busy time of
+each device (from the op times of one more step). The simulator, an argument, decides the order of ops, feasibility and
+the transferred bytes. Only `compare` checks outputs against the unplaced step, because the check takes longer than the
+steps.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ from gnnplace.placement import Placement, check
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, StepResult
 
-LOSES_HOST = ("timeout", "crash")  # outcomes after which the host may still be busy
+LOSES_HOST = ("timeout", "crash")  # outcomes that may leave the host busy
 POLICY, HEURISTICS = "policy", "heuristics"  # who proposed a measured placement
-# the version of all records, part of their keys: 1 had placements as `ok` whose peaks exceed their devices, 2 nobody's
-# names
+# the version of all records, part of their keys. Version 1 accepted peaks above a device's memory; 2 had no `by`
 RECORDS = 3
 COMPARISON_LIMITS = 5  # time limit of a placement in a comparison, as a multiple of `limit_s`
 
@@ -58,12 +57,11 @@ class LastingHost:
 
 
 class MeasuredEvaluator:
-    """An `Evaluator` that measures placements on this machine. `hosts` maps the sha256 of a graph to the host of its
-    workload.
+    """Measures placements on this machine. `hosts` maps the sha256 of a graph to the host of its workload.
 
     A placement whose outcome within `limit_s` seconds is not `ok` is infeasible, with the reason `outcome: reason`. The
-    ledger keeps every outcome, so it is never tried again. Its key covers all that a step time depends on: graph,
-    cluster, costs, devices, schedule, priorities, protocol and hardware.
+    ledger keeps every outcome, so no placement is measured again. A record's key covers everything that a step time
+    depends on: graph, cluster, costs, devices, schedule, priorities, protocol and hardware.
     """
 
     def __init__(
@@ -143,14 +141,15 @@ class MeasuredEvaluator:
         )
 
     def _result(self, problem: Problem, placement: Placement, simulated: StepResult) -> StepResult:
+        """The measured result of a placement, from the ledger if it has one."""
         illegal = check(problem, placement)
         if illegal is not None:
             return _infeasible(simulated, illegal)
         key = self.key(problem, placement)
         record = self._ledger.find(key)
         if record is None:
-            what = {"graph": problem.graph.sha256, "by": self._by, **_packed(placement)}
-            record = self._ledger.add(key, {**what, **self._measure(problem, placement)})
+            proposal = {"graph": problem.graph.sha256, "by": self._by, **_packed(placement)}
+            record = self._ledger.add(key, {**proposal, **self._measure(problem, placement)})
         if record["outcome"] != "ok":
             return _infeasible(simulated, f"{record['outcome']}: {record['reason']}")
         peak, busy = (np.array(record[name], dtype=np.int64) for name in ("peak_memory_bytes", "busy_ns"))
@@ -160,16 +159,16 @@ class MeasuredEvaluator:
         )
 
     def _measure(self, problem: Problem, placement: Placement) -> Record:
-        """Times one placement. Raises if the host can't be loaded, which is not the placement's fault."""
-        placed = self._plan(problem, placement)
+        """Measures one placement. Raises MeasurementError only if the host can't be loaded."""
+        execution_plan = self._plan(problem, placement)
 
         def act(host: Host) -> Record:
-            step = host.start(placed)
+            step = host.start(execution_plan)
             try:
                 (times,) = timed([step.run], self._protocol)
                 (ops,) = step.op_times(1)
                 busy = _busy_ns(problem, placement, ops.end_ns - ops.start_ns)
-                peaks = [int(peak) for peak in fitting_peaks(step, placed)]
+                peaks = [int(peak) for peak in fitting_peaks(step, execution_plan)]
                 return {"step_ns": times, "peak_memory_bytes": peaks, "busy_ns": busy.tolist()}
             finally:
                 step.close()
@@ -202,26 +201,27 @@ def _infeasible(simulated: StepResult, reason: str) -> StepResult:
     )
 
 
-def _busy_ns(
-    problem: Problem, placement: Placement, lasted_ns: Int64[np.ndarray, " ops"]
-) -> Int64[np.ndarray, " devices"]:
+def _busy_ns(problem: Problem, placement: Placement, op_ns: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " devices"]:
+    """The sum of op times on each device."""
     busy = np.zeros(problem.num_devices, dtype=np.int64)
-    np.add.at(busy, placement.device, lasted_ns)
+    np.add.at(busy, placement.device, op_ns)
     return busy
 
 
 def _digest(*parts: object) -> str:
+    """A checksum of arrays and of values that `repr` writes alike in every process."""
     digest = sha256()
     for part in parts:
-        what = part if isinstance(part, np.ndarray) else astuple(part) if isinstance(part, Protocol) else part
-        content = (
-            np.ascontiguousarray(what).astype("<i8").tobytes() if isinstance(what, np.ndarray) else repr(what).encode()
-        )
+        if isinstance(part, np.ndarray):
+            content = np.ascontiguousarray(part).astype("<i8").tobytes()
+        else:
+            content = repr(astuple(part) if isinstance(part, Protocol) else part).encode()
         digest.update(len(content).to_bytes(8, "little") + content)
     return digest.hexdigest()
 
 
 def _packed(placement: Placement) -> dict[str, Any]:
+    """A placement as fields of a record."""
     priority = None if placement.priority is None else _text(placement.priority)
     return {"schedule": placement.schedule, "device": _text(placement.device), "priority": priority}
 

@@ -1,7 +1,6 @@
-"""The child process that loads a workload and runs its placements, so that a crash, a hang or lack of memory there
-can't harm the parent.
+"""The child process that loads a workload and runs its placements: its crash, hang or lack of memory spares the parent.
 
-`Host` is the parent's side. A failure in the child is a MeasurementError with its outcome, at most 5 s after the time
+`Host` is the parent's side. A failure in the child raises MeasurementError with its outcome, at most 5 s after the time
 limit. A device process that hangs is killed, and the host goes on with the next placement. A host that hangs is killed
 by its keeper. When the parent closes the host, or ends itself for any reason, the keeper kills the host and all its
 descendants.
@@ -30,14 +29,14 @@ from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.isolation.under_way import undone
 from gnnplace.isolation.worker import failure, unexpected_end
 
-GRACE_S = 2.0  # for a host to report its own timeout and to stop what it runs
+GRACE_S = 2.0  # for a host to report its timeout and to stop its step
 
 
 class Host:
     """A child process that holds the workload `loader(*arguments)`; `loader` is `package.module:function`.
 
-    All requests share `limit_s` seconds, counted from the start or from the last call of `allow`. A request that takes
-    longer raises MeasurementError(timeout). Use it as a context manager: leaving it kills the process and its children.
+    All requests share `limit_s` seconds from the start or from the last call of `allow`. A request that takes longer
+    raises MeasurementError(timeout). Use it as a context manager: leaving it kills the process and its children.
     """
 
     def __init__(self, loader: str, *arguments: Any, limit_s: float) -> None:
@@ -46,7 +45,7 @@ class Host:
         environment = {"TF_CPP_MIN_LOG_LEVEL": "2"} | python.environment(KINETO_LOG_LEVEL="99")
         passed = (its_life.fileno(), its_requests.fileno())
         command = python.command("-m", "gnnplace.execution.keeper", *map(str, passed))
-        with its_life, its_requests:  # stdout is for results: what a workload prints goes to stderr
+        with its_life, its_requests:  # stdout is for results; a workload prints to stderr
             self._keeper = subprocess.Popen(
                 command, pass_fds=passed, start_new_session=True, env=environment, stdin=subprocess.DEVNULL, stdout=2
             )
@@ -108,7 +107,7 @@ class Host:
         self.close()
 
     def _ask(self, what: str, *arguments: Any, at_least_s: float = 0.0) -> Any:
-        """The answer to a request. Closes the host if it gives none or the wait is interrupted (Ctrl-C)."""
+        """The answer to a request. Closes the host if there is none or the wait is interrupted (Ctrl-C)."""
         deadline = max(self._deadline, monotonic() + at_least_s)
         too_late = MeasurementError("timeout", f"{what}: not done after {self._limit_s:g} s")
         try:
@@ -126,9 +125,9 @@ class Host:
         return answer
 
     def _gone(self, what: str) -> MeasurementError:
-        """Why the host has not answered although time was left."""
+        """The error of a host that didn't answer although time was left."""
         try:
-            with suppress(EOFError, OSError):  # of a keeper that is gone, too, or a host that is closed
+            with suppress(EOFError, OSError):  # the keeper is gone, too, or the host is closed
                 if self._life.poll(GRACE_S):
                     return unexpected_end(f"{what}: the process", self._life.recv())
             return MeasurementError("crash", f"{what}: the process doesn't answer any more")
@@ -137,7 +136,7 @@ class Host:
 
 
 class _RemoteStep:
-    """A `RunningStep` of the host, by its number there."""
+    """A `RunningStep` in the host, by its number."""
 
     def __init__(self, ask: Callable[..., Any], number: int) -> None:
         self._ask, self._number = ask, number
@@ -161,12 +160,12 @@ class _RemoteStep:
         return self._ask("described", self._number)
 
     def close(self) -> None:
-        with suppress(MeasurementError):  # a host that is gone has closed it
+        with suppress(MeasurementError):  # the end of a host closes its steps
             self._ask("close", self._number, at_least_s=GRACE_S)
 
 
 def serve(connection: Connection) -> None:
-    """The host's life: answers requests until its parent is gone."""
+    """Answers requests until the parent is gone."""
     life = _Life()
     while True:
         deadline, too_late, what, *arguments = connection.recv()
@@ -177,9 +176,9 @@ def serve(connection: Connection) -> None:
 def _in_time(
     answer: Callable[[], Any], deadline: float, too_late: MeasurementError, bad_input: type[ValueError]
 ) -> Any:
-    """What `answer()` returns or raises (see `failure`); `too_late` if the deadline passes.
+    """The result of `answer()` or its error (see `failure`); `too_late` if the deadline passes.
 
-    Only the keeper can end native code.
+    Native code isn't interrupted; only the keeper can end it.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -194,7 +193,7 @@ def _in_time(
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             lift_memory_limit()
-    except Exception as error:
+    except Exception as error:  # the user's code, or a framework's
         return failure(error, bad_input)
 
 
@@ -209,9 +208,9 @@ class _Life:
     def answer(self, what: str, *arguments: Any) -> Any:
         """The answer to one request."""
         if what == "load":
-            loader, given = arguments
+            loader, loader_arguments = arguments
             module, _, function = loader.partition(":")
-            self._workload = getattr(importlib.import_module(module), function)(*given)
+            self._workload = getattr(importlib.import_module(module), function)(*loader_arguments)
             return self._workload.graph
         assert self._workload is not None
         if what == "start":

@@ -1,9 +1,9 @@
 """The process between the parent and a host: it outlives the host, kills all its descendants, and then ends.
 
-The keeper is the subreaper of the host's descendants, so it also inherits those in sessions of their own. It kills all
-of them when the host ends, when the deadline passes, or when the parent's end of the pipe closes, which happens however
-the parent ends. It can't kill a process that kills or stops the keeper first, or that a daemon started; the host and
-its device processes die with the keeper even then. This module imports and allocates little.
+The keeper is the subreaper of the host's descendants, so it also inherits those in other sessions. It kills all of them
+when the host ends, when the deadline passes, or when the parent's end of the pipe closes, which happens however the
+parent ends. It can't kill a process that kills or stops the keeper first, or that a daemon started; even then the host
+and its device processes die with the keeper. This module imports and allocates little.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from gnnplace.isolation.linux import die_with_parent, inherit_orphans
 
 
 def main() -> None:
-    """`keeper LIFE REQUESTS`, two file descriptors: forks a host that serves REQUESTS. LIFE receives deadlines
-    (`monotonic`, or None) and sends the exit status of the host.
+    """Runs `keeper LIFE REQUESTS`, two file descriptors: forks a host that serves REQUESTS.
+
+    LIFE receives deadlines (`monotonic`, or None) and sends the exit status of the host.
     """
     life, requests = int(sys.argv[1]), int(sys.argv[2])
     inherit_orphans()
@@ -29,7 +30,7 @@ def main() -> None:
     host = os.fork()
     if host == 0:
         os.close(life)
-        os.setsid()  # what is sent to the host's group of processes is not for the keeper
+        os.setsid()  # signals to the host's process group don't reach the keeper
         die_with_parent(keeper)
         _serve(requests)
         return
@@ -40,7 +41,7 @@ def main() -> None:
 
 
 def _serve(requests: int) -> None:
-    from gnnplace.execution.host import serve  # in the host alone, so that the keeper stays small
+    from gnnplace.execution.host import serve  # imported only in the host: the keeper stays small
 
     with suppress(EOFError, ConnectionResetError, BrokenPipeError):
         serve(Connection(requests))
@@ -58,9 +59,9 @@ def _keep(life: Connection, host: int) -> None:
 
 
 def _end_all(host: int) -> int:
-    """Kills children until none is left; the keeper inherits the children of a dead child.
+    """Kills children until none is left. The keeper inherits the children of a dead child.
 
-    Returns the host's status.
+    Returns the exit status of the host.
     """
     exit_code = 0
     while True:
@@ -75,6 +76,7 @@ def _end_all(host: int) -> int:
 
 
 def _children() -> Iterator[int]:
+    """The pids of this process' children."""
     pid = os.getpid()
     for name in os.listdir("/proc"):
         with suppress(ValueError, FileNotFoundError, ProcessLookupError), open(f"/proc/{int(name)}/stat", "rb") as file:

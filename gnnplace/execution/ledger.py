@@ -1,7 +1,6 @@
 """The ledger of measurements: an append-only file of JSON lines, each record found by its key.
 
-`add` returns after the record is on disk. An incomplete line, left by a crash of the machine, is ignored with a
-warning.
+`add` returns when the record is on disk. An incomplete line, left by a crash of the machine, is ignored with a warning.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """This machine as a cluster: its GPUs and one CPU device, or without GPUs one CPU device for each usable core.
 
 The rates are placeholders that a calibration replaces. A CPU device copies its own transfers, as the executors do. Its
-memory is an equal share of the machine's; the memory of a GPU is what its driver reports. `here` takes the rates of
-GPUs from the table of hardware instead.
+memory is an equal share of the machine's. The driver reports the memory of a GPU. `here` takes the rates of GPUs from
+the table of hardware.
 """
 
 from __future__ import annotations
@@ -51,19 +51,18 @@ class Gpu(NamedTuple):
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """The GPUs that PyTorch sees. A child process asks, because CUDA does not work in forks of a process that has
-    initialised it.
+    """The GPUs that PyTorch sees.
 
-    Raises ValueError if the query fails or takes more than `LIMIT_S` seconds.
+    A child process queries the driver, because CUDA does not work in forks of a process that has initialised it. Raises
+    ValueError if the query fails or takes more than `LIMIT_S` seconds.
     """
     return tuple(Gpu(*fields) for fields in _query("PyTorch", _ASK))
 
 
 def tensorflow_gpus() -> tuple[str, ...]:
-    """The names of the GPUs that TensorFlow sees, which does not say their memory; it is only asked where there is a
-    GPU's driver.
+    """The names of the GPUs that TensorFlow sees; it does not report their memory.
 
-    Raises ValueError as `gpus` does.
+    Without a GPU's driver there is no query. Raises ValueError as `gpus` does.
     """
     if importlib.util.find_spec("tensorflow") is None or not any(Path(driver).exists() for driver in DRIVERS):
         return ()
@@ -71,8 +70,9 @@ def tensorflow_gpus() -> tuple[str, ...]:
 
 
 def _query(framework: str, program: str) -> list[Any]:
+    """The list that a program prints as JSON in a child process."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             python.command("-c", _WITH_PARENT.format(os.getpid()) + program),
             capture_output=True,
             text=True,
@@ -82,22 +82,20 @@ def _query(framework: str, program: str) -> list[Any]:
         )
     except subprocess.TimeoutExpired:
         raise ValueError(f"{framework} can't list this machine's GPUs: no answer after {LIMIT_S} s") from None
-    if done.returncode:
-        raise ValueError(f"{framework} can't list this machine's GPUs: {done.stderr.strip().rpartition(chr(10))[2]}")
-    return json.loads(done.stdout)
+    if process.returncode:
+        raise ValueError(f"{framework} can't list this machine's GPUs: {process.stderr.strip().rpartition(chr(10))[2]}")
+    return json.loads(process.stdout)
 
 
 def machine(name: str, receive: bool = False) -> Cluster:
-    """The cluster of this machine: its GPUs and one CPU device, or its
-    cores if it has no GPU; `receive` as in `cores`.
-    """
+    """The cluster of this machine: its GPUs and one CPU device, or without GPUs its cores; `receive` as in `cores`."""
     accelerators = gpus()
     return with_gpus(name, accelerators) if accelerators else cores(name, receive=receive)
 
 
 def with_gpus(name: str, accelerators: Sequence[Gpu]) -> Cluster:
     """A cluster of one CPU device and these GPUs; each GPU has one copy engine for all its outgoing transfers."""
-    devices = (_core(0), *(_gpu(place, gpu) for place, gpu in enumerate(accelerators)))
+    devices = (_core(0), *(_gpu(number, gpu) for number, gpu in enumerate(accelerators)))
     pairs = permutations(devices, 2)
     links = (
         Link(a.name, b.name, 10 * GIGA, overhead_ns=10_000, channel=a.name if a.kind == "cpu" else None)
@@ -107,8 +105,9 @@ def with_gpus(name: str, accelerators: Sequence[Gpu]) -> Cluster:
 
 
 def cores(name: str, count: int | None = None, receive: bool = False) -> Cluster:
-    """A cluster of the first `count` usable cores (default: all). With `receive` each core also copies incoming
-    transfers, each output into a buffer of its own, as TensorFlow does. Raises ValueError if fewer cores are usable.
+    """A cluster of the first `count` usable cores (default: all). Raises ValueError if fewer cores are usable.
+
+    With `receive` each core also copies incoming transfers, each output into a buffer of its own, as TensorFlow does.
     """
     usable = len(usable_cores())
     if count is not None and not 1 <= count <= usable:
@@ -127,9 +126,9 @@ def _core(core: int) -> Device:
     return Device(f"cpu:{core}", "cpu", share, 50 * GIGA, 10 * GIGA, launch_ns=5000, dispatch_ns=1000, received="parts")
 
 
-def _gpu(place: int, gpu: Gpu) -> Device:
+def _gpu(number: int, gpu: Gpu) -> Device:
     return Device(
-        f"gpu:{place}",
+        f"gpu:{number}",
         "gpu",
         gpu.memory_bytes,
         10_000 * GIGA,
@@ -142,30 +141,28 @@ def _gpu(place: int, gpu: Gpu) -> Device:
 
 @cache
 def here() -> Cluster:
-    """The GPUs that PyTorch sees, else those that TensorFlow sees, and a core; where there are none, the cores of this
-    machine.
+    """A core and the GPUs that PyTorch sees, else those that TensorFlow sees; without GPUs, the cores of this machine.
 
-    Raises ValueError (one line) where the driver does not answer, and for a GPU that the table of hardware lacks.
+    Raises ValueError (one line) if the driver does not answer, and for a GPU that the table of hardware lacks.
     """
     accelerators = gpus() or tuple(Gpu(name, _part(name).usable_bytes) for name in tensorflow_gpus())
     return with_rates(accelerators) if accelerators else cores(HERE)
 
 
 def with_rates(accelerators: Sequence[Gpu]) -> Cluster:
-    """A core and these GPUs: their memory as the driver reports it, their rates as the table says.
+    """A core and these GPUs, with the driver's memory and the table's rates.
 
-    Links are those of the slots that the GPUs are made for; two GPUs are linked through the host: what joins them
-    directly is not asked.
+    Links are those of the slots that the GPUs are made for. Two GPUs are linked through the host; direct links between
+    them are not detected.
     """
-    template, parts = (
-        with_gpus(HERE, accelerators),
-        {f"gpu:{place}": _part(gpu.name) for place, gpu in enumerate(accelerators)},
-    )
+    template = with_gpus(HERE, accelerators)
+    parts = {f"gpu:{number}": _part(gpu.name) for number, gpu in enumerate(accelerators)}
     devices = (_rated(device, parts[device.name]) if device.name in parts else device for device in template.devices)
     return replace(template, devices=tuple(devices), links=tuple(_wired(link, parts) for link in template.links))
 
 
 def _part(name: str) -> Part:
+    """A GPU's row in the table of hardware. Raises ValueError if there is none."""
     if (part := hardware.reported(name)) is None:
         raise ValueError(f"here: {name!r} is no GPU of the table of hardware; `gnnplace calibrate` measures it")
     return part

@@ -1,9 +1,7 @@
 """Measures placements: starts them, checks them against the unplaced step, times them, reads their memory.
 
-`measured_step` puts what the simulator says of a placement beside it.
-
-The order matters. The check compares the first steps, which begin with the initial values. Memory is read last, since
-its profiler slows the step.
+The order matters. The check compares the first steps, which begin with the initial values. Memory is read last, because
+its profiler slows the step. `measured_step` also simulates the placement, for comparison.
 """
 
 from __future__ import annotations
@@ -30,8 +28,8 @@ TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Measurement:
-    """A successful measurement: step times (ns), deviation from the unplaced
-    step, peak memory and hardware of each device, load.
+    """A successful measurement: step times (ns), deviation from the unplaced step, each device's peak memory and
+    hardware, and the machine's load.
     """
 
     step_ns: tuple[int, ...]
@@ -49,10 +47,10 @@ class Measurement:
 def measure(
     host: Host, plans: Sequence[ExecutionPlan], protocol: Protocol, unplaced: tuple[Outputs, str] | None = None
 ) -> list[Measurement]:
-    """Measures placements of the host's workload, timed in turns. `unplaced` is the result of `CHECKED_STEPS` unplaced
-    steps, run if None.
+    """Measures placements of the host's workload, timed in turns.
 
-    Raises MeasurementError with the outcome of the first placement that fails.
+    `unplaced` is the result of `CHECKED_STEPS` unplaced steps; if None, they run now. Raises MeasurementError with the
+    outcome of the first placement that fails.
     """
     outputs, words = unplaced or host.unplaced(CHECKED_STEPS, reference_kind(plans))
     with ExitStack() as started:
@@ -61,15 +59,19 @@ def measure(
         meter = LoadMeter()
         times = timed([step.run for step in steps], protocol)
         load = meter.load()
-        read = [(fitting_peaks(step, plan), tuple(step.described())) for step, plan in zip(steps, plans, strict=True)]
-    return [Measurement(tuple(t), d, *r, load) for t, d, r in zip(times, differences, read, strict=True)]
+        peaks = [fitting_peaks(step, plan) for step, plan in zip(steps, plans, strict=True)]
+        hardware = [tuple(step.described()) for step in steps]
+    return [
+        Measurement(tuple(step_ns), deviation, peak, names, load)
+        for step_ns, deviation, peak, names in zip(times, differences, peaks, hardware, strict=True)
+    ]
 
 
 def fitting_peaks(step: RunningStep, plan: ExecutionPlan) -> tuple[int, ...]:
-    """The peak memory of each device in one step, in bytes. An executor enforces capacities only roughly; this check is
-    exact.
+    """The peak memory of each device in one step, in bytes.
 
-    Raises MeasurementError(out_of_memory) if a peak exceeds the memory of its device.
+    Raises MeasurementError(out_of_memory) if a peak exceeds the memory of its device. Executors enforce capacities only
+    roughly; this check is exact.
     """
     peaks = tuple(step.peak_memory_bytes())
     for device, peak in zip(plan.devices, peaks, strict=True):
@@ -88,12 +90,10 @@ def reference_kind(plans: Sequence[ExecutionPlan]) -> str:
 def difference(
     placed: Outputs, unplaced: Outputs, words: str, least: Mapping[str, float] = MappingProxyType({})
 ) -> Difference:
-    """The largest relative deviation of a placed step's losses and variables from the unplaced ones; `words` describes
-    the unplaced step.
+    """The largest relative deviation of a placed step's losses and variables from the unplaced ones.
 
-    It is relative to the largest element of a variable, or to what is said to be the `least` that counts for it.
-
-    Raises MeasurementError(wrong_output) if the two have different variables.
+    It is relative to the largest element of a variable, and at least to the variable's value in `least`. `words`
+    describes the unplaced step. Raises MeasurementError(wrong_output) if the two have different variables.
     """
     if placed.variables.keys() != unplaced.variables.keys():
         odd = sorted(placed.variables.keys() ^ unplaced.variables.keys())
@@ -112,7 +112,7 @@ def difference(
 def checked(
     placed: Outputs, unplaced: Outputs, words: str, least: Mapping[str, float] = MappingProxyType({})
 ) -> Difference:
-    """The `difference` of two outputs. Raises MeasurementError(wrong_output) where it is more than `TOLERANCE`."""
+    """The `difference` of two outputs. Raises MeasurementError(wrong_output) if it exceeds `TOLERANCE`."""
     deviation = difference(placed, unplaced, words, least)
     if not deviation.largest <= TOLERANCE:
         after = f" after {deviation.steps} steps" if deviation.steps else ""
@@ -123,34 +123,36 @@ def checked(
 
 
 def _start(host: Host, plan: ExecutionPlan, started: ExitStack) -> RunningStep:
+    """A running step, which `started` closes."""
     step = host.start(plan)
     started.callback(step.close)
     return step
 
 
 def _check(step: RunningStep, unplaced: Outputs, words: str) -> Difference:
+    """Runs the first steps and compares them with the unplaced ones."""
     step.run(len(unplaced.losses) - len(step.outputs().losses))  # some executors run their first step when they start
     return checked(step.outputs(), unplaced, words)
 
 
 def _relative(value: np.ndarray, other: np.ndarray, least: float = 0.0) -> float:
-    """The largest difference relative to the largest element, or to
-    `least`; infinite if only one side is NaN or infinite.
+    """The largest difference relative to the largest element, at least to `least`; infinite if one side alone is NaN or
+    infinite.
     """
     if not value.size or np.array_equal(value, other, equal_nan=value.dtype.kind in "fc"):
         return 0.0
     wide = np.result_type(value, np.float64)  # complex numbers stay complex
     with np.errstate(invalid="ignore"):
-        distance = np.abs(value.astype(wide) - other.astype(wide)).max() / max(
-            np.abs(other.astype(wide)).max(), least, 1e-30
-        )
+        largest = max(np.abs(other.astype(wide)).max(), least, 1e-30)
+        distance = np.abs(value.astype(wide) - other.astype(wide)).max() / largest
     return float(distance) if np.isfinite(distance) else float("inf")
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredStep:
-    """What a placement takes: `simulated` (of the order in which the
-    executor runs it) and `measured`, beside that of a reference.
+    """The simulated and the measured step of a placement, and the measured step of a reference.
+
+    The simulation follows the order in which the executor runs the ops.
     """
 
     problem: Problem
@@ -165,25 +167,25 @@ class MeasuredStep:
 
     @property
     def speedup(self) -> Estimate | None:
-        """The reference's step time over this one's, None without a reference."""
+        """The reference's step time divided by this one's; None without a reference."""
         return None if self.reference is None else ratio(self.reference.step_ns, self.measured.step_ns)
 
 
 def first_device(problem: Problem) -> Placement:
-    """Every op on the first device on which it may stand: the usual reference."""
+    """Every op on the first device that it may run on: the usual reference."""
     return Placement(problem.allowed.argmax(axis=1).astype("int32"))
 
 
 def measured_step(
     host: Host, problem: Problem, planner: Planner, reference: Planner | None, protocol: Protocol, limit_s: float
 ) -> MeasuredStep:
-    """Measures the planner's placement of a problem, the host's graph on a cluster that describes this machine, within
-    `limit_s` seconds.
+    """Measures the planner's placement of a problem within `limit_s` seconds.
 
-    Raises ValueError where a placement is illegal, MeasurementError where the step does not run, or computes something
-    else.
+    The problem is the host's graph on a cluster that describes this machine. Raises ValueError for an illegal
+    placement, MeasurementError if the step does not run or computes something else.
     """
-    placements = [legal(problem, each(problem)) for each in (planner, reference) if each is not None]
+    planners = (planner,) if reference is None else (planner, reference)
+    placements = [legal(problem, place(problem)) for place in planners]
     host.allow(limit_s)
     plans = [planned(problem, placement) for placement in placements]
     simulated = _as_run(host, problem, plans[0], placements[0].schedule)
@@ -192,7 +194,7 @@ def measured_step(
 
 
 def legal(problem: Problem, placement: Placement) -> Placement:
-    """The placement. Raises ValueError where an executor can't run it: fused ops, what `check` finds."""
+    """The placement. Raises ValueError if an executor can't run it: it has fused ops, or `check` refuses it."""
     if placement.fusion is not None:
         raise ValueError("fusion: a measured step runs each op by itself")
     if reason := check(problem, placement):
@@ -201,14 +203,14 @@ def legal(problem: Problem, placement: Placement) -> Placement:
 
 
 def planned(problem: Problem, placement: Placement) -> ExecutionPlan:
-    """The plan of a placement that is legal."""
+    """The plan of a legal placement."""
     (result,) = simulate(problem, [placement], timeline=True)
     assert result.timeline is not None
     return plan(problem, placement, result.timeline)
 
 
 def _as_run(host: Host, problem: Problem, plan: ExecutionPlan, schedule: Schedule) -> StepResult:
-    """What the simulator says of a plan as the executor runs it."""
-    runs = Problem(host.as_run(plan), problem.cluster, problem.time_ns, problem.contended_ns)
-    (result,) = simulate(runs, [Placement(plan.device, "fifo")])
+    """The simulated result of a plan in the executor's order."""
+    as_run = Problem(host.as_run(plan), problem.cluster, problem.time_ns, problem.contended_ns)
+    (result,) = simulate(as_run, [Placement(plan.device, "fifo")])
     return replace(result, schedule=schedule)

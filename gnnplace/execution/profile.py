@@ -1,8 +1,8 @@
 """Profiles a workload on this machine: the time of every op on every kind of device, and transfers between the kinds
 (`MeasuredCosts`).
 
-Ops are timed within whole steps on one device, so that they find its caches as in a real step. An op's time is its
-median over the steps. Ops that nothing executes (variables, inputs) take no time.
+Ops are timed within whole steps on one device, so that caches are as in a real step. An op's time is its median over
+the steps. Ops that nothing executes (variables, inputs) take no time.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ TIMED_TOGETHER = 5
 
 
 def profile(workload: Workload, cluster: Cluster, steps: int = STEPS) -> MeasuredCosts:
-    """Times a workload's ops on the first device of each kind, in `steps` steps (at least 1), and the first link of
-    each pair of kinds.
+    """Times a workload's ops on the first device of each kind, and the first link of each pair of kinds.
 
-    Raises MeasurementError if one of these devices can't run the step alone.
+    Ops run in `steps` steps, at least 1. Raises MeasurementError if one of these devices can't run the step alone.
     """
     graph = workload.graph
     first = {device.kind: device for device in reversed(cluster.devices)}
@@ -60,7 +59,7 @@ def op_medians(workload: Workload, device: Device, steps: int) -> Int64[np.ndarr
 
 
 class _Window(NamedTuple):
-    """Step times in ns; and, of as many further steps, the time of each op and the gap before it (`_durations`)."""
+    """Step times in ns and, for as many other steps, the time of each op and the gap before it (`_durations`)."""
 
     steps: list[int]
     work: list[Int64[np.ndarray, " ops"]]
@@ -70,16 +69,17 @@ class _Window(NamedTuple):
 class Profiler:
     """Profiles a step on one device.
 
-    Each `run` times some steps, then the ops of as many more; profilers may take turns.
+    Each `run` times some steps, then the ops of as many other steps. Profilers may take turns.
     """
 
     def __init__(self, workload: Workload, devices: Sequence[Device], works: int = 0) -> None:
-        placed = np.full(workload.graph.num_ops, works, dtype=np.int32)
-        self.step = workload.start(ExecutionPlan(tuple(devices), placed, workload.graph.order))
+        """Starts the step on the device with the index `works`."""
+        device = np.full(workload.graph.num_ops, works, dtype=np.int32)
+        self.step = workload.start(ExecutionPlan(tuple(devices), device, workload.graph.order))
         self._windows: list[_Window] = []
 
     def run(self, steps: int) -> list[int]:
-        """Runs steps, then as many with op timing. Returns the times of the former in ns."""
+        """Runs steps, then as many with op timing. Returns the times of the first ones in ns."""
         step_ns = self.step.run(steps)
         self._windows.append(
             _Window(step_ns, *map(list, zip(*map(_durations, self.step.op_times(steps)), strict=True)))
@@ -87,12 +87,10 @@ class Profiler:
         return step_ns
 
     def op_ns(self, counted: Sequence[int] | None = None) -> Int64[np.ndarray, " ops"]:
-        """The median time of each op in ns (0 if nothing executes it), over the runs with the indices `counted`
-        (default: all).
+        """The median time of each op in ns, 0 if nothing executes it. `counted` are the runs to use (default: all).
 
-        An op's time includes the gap between the end of the op before it and its start, which is the framework's
-        dispatch. Op timing lengthens these gaps, so they are scaled until the ops add up to the median step without op
-        timing.
+        An op's time includes the gap between the end of the op before it and its start: the framework's dispatch. Op
+        timing lengthens these gaps, so they are scaled until the ops add up to the median step without op timing.
         """
         windows = self._windows if counted is None else [self._windows[number] for number in counted]
         step, work, gaps = (

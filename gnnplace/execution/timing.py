@@ -55,8 +55,8 @@ class Estimate(NamedTuple):
 
 
 class Load(NamedTuple):
-    """The machine's load average, the busy share of its cores' time (our
-    own included), and the share stolen by the hypervisor.
+    """The machine's load average, the busy share of its cores' time (this process included), and the share that the
+    hypervisor stole.
     """
 
     load_average: float
@@ -92,7 +92,7 @@ def in_turns(runs: Sequence[Run], protocol: Protocol) -> TimedTurns:
 
 
 def _calmest(stolen: Sequence[float], share: float) -> list[int]:
-    """The indices of the windows to keep."""
+    """The indices of the windows with the least stolen time: the fraction `share` of them, and ties."""
     if not stolen:
         return []
     most = sorted(stolen)[ceil(share * len(stolen)) - 1]
@@ -121,9 +121,7 @@ def estimate(times: Sequence[int], seed: int = 0) -> Estimate:
 
 
 def ratio(times: Sequence[int], reference: Sequence[int], seed: int = 0) -> Estimate:
-    """The ratio of the medians of two placements' step times, with its
-    95 % interval; the two are resampled independently.
-    """
+    """The ratio of two placements' median step times with its 95 % interval, resampled independently."""
     generator = np.random.default_rng(seed)
     resampled = []
     for values in (np.asarray(times, dtype=float), np.asarray(reference, dtype=float)):
@@ -133,9 +131,7 @@ def ratio(times: Sequence[int], reference: Sequence[int], seed: int = 0) -> Esti
 
 
 class TimedTurns(NamedTuple):
-    """For each placement: the step times (ns) of the kept windows, the indices
-    of these windows, and the stolen share of every window.
-    """
+    """For each placement the step times (ns) of kept windows, their indices, and the stolen share of every window."""
 
     times: list[list[int]]
     counted: list[list[int]]
@@ -149,7 +145,7 @@ class LoadMeter:
         self._first = _ticks()
 
     def load(self) -> Load:
-        """The load since then."""
+        """The load since the creation."""
         spent = _ticks() - self._first
         total = max(1, int(spent.sum()))
         idle = int(spent[3] + spent[4])

@@ -1,13 +1,13 @@
-"""The executor protocols. A `Workload` is a framework's training step; a `RunningStep` is that step running on real
-devices.
+"""The executor protocols, and what both executors share: plans, checks of plans, outputs, op times and held memory.
 
-PyTorch and TensorFlow each have one. A workload lives in a child process (host.py): if a step crashes or hangs, only
-that process is lost.
+A `Workload` is a framework's training step; a `RunningStep` is that step running on real devices. PyTorch and
+TensorFlow each have one. A workload lives in a child process (host.py): if a step crashes or hangs, only that process
+is lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -25,8 +25,7 @@ from gnnplace.result import Timeline
 
 @dataclass(frozen=True, eq=False)
 class ExecutionPlan:
-    """The device of every op, and the order in which devices run their ops: that of `order`, a topological order of all
-    ops.
+    """The device of every op, and a topological `order` of all ops; each device runs its ops in this order.
 
     `devices` are those of the cluster. If all are of kind `cpu`, the k-th is a process on the k-th usable core.
     Otherwise the k-th device of kind `gpu` is the k-th GPU (PyTorch wraps around if there are fewer), and a device of
@@ -47,7 +46,7 @@ def plan(problem: Problem, placement: Placement, timeline: Timeline) -> Executio
 
 
 class PlanError(ValueError):
-    """A plan that is wrong input, as opposed to a ValueError of the step itself."""
+    """Wrong input: an illegal plan. A ValueError of the step itself is none."""
 
 
 def refuse(graph: ComputationGraph, plan: ExecutionPlan) -> None:
@@ -76,6 +75,7 @@ def refuse(graph: ComputationGraph, plan: ExecutionPlan) -> None:
 
 
 def _require_topological(graph: ComputationGraph, plan: ExecutionPlan) -> None:
+    """Raises PlanError if the plan's order is no topological order of all ops."""
     if not np.array_equal(np.sort(plan.order), np.arange(graph.num_ops)):
         raise PlanError(f"order: must contain each of the {graph.num_ops} ops once")
     position = np.empty(graph.num_ops, dtype=np.int64)
@@ -87,50 +87,50 @@ def _require_topological(graph: ComputationGraph, plan: ExecutionPlan) -> None:
 
 
 def without_updates(plan: ExecutionPlan, whole: ComputationGraph, graph: ComputationGraph) -> ExecutionPlan:
-    """The devices and the order that a plan of `whole` has for `graph`, the same ops by name but for those of the phase
-    `update`.
+    """A plan of the graph `whole`, reduced to `graph`, which lacks the ops of the phase `update`. Ops match by name.
 
-    Raises ValueError where the two differ in anything else: the plan was made for another step.
+    Raises ValueError if the graphs differ in anything else: then the plan was made for another step.
     """
-    place = {name: op for op, name in enumerate(whole.op_names)}
-    if reason := _difference(whole, graph, place):
+    op_of = {name: op for op, name in enumerate(whole.op_names)}
+    if reason := _difference(whole, graph, op_of):
         raise ValueError(f"plan: was made for another step: {reason}; place this one")
-    ops = np.array([place[name] for name in graph.op_names], dtype=np.int64)
+    ops = np.array([op_of[name] for name in graph.op_names], dtype=np.int64)
     position = np.argsort(plan.order)
     return ExecutionPlan(plan.devices, plan.device[ops], np.argsort(position[ops]).astype(np.int32))
 
 
-def _difference(whole: ComputationGraph, graph: ComputationGraph, place: dict[str, int]) -> str | None:
-    """The first difference in words, or None."""
-    here = set(graph.op_names)
-    if missing := [name for name in graph.op_names if name not in place]:
+def _difference(whole: ComputationGraph, graph: ComputationGraph, op_of: dict[str, int]) -> str | None:
+    """The first difference in words, or None. `op_of` are the ops of `whole` by name."""
+    names = set(graph.op_names)
+    if missing := [name for name in graph.op_names if name not in op_of]:
         return f"its graph has no op {missing[0]!r}"
-    if more := [op for name, op in place.items() if name not in here and whole.phase[op] != "update"]:
+    if more := [op for name, op in op_of.items() if name not in names and whole.phase[op] != "update"]:
         return f"op {whole.op_names[more[0]]!r} of its graph is not in this one"
     for op, name in enumerate(graph.op_names):
-        theirs, ours = _described(whole, place[name]), _described(graph, op)
+        theirs, ours = _described(whole, op_of[name]), _described(graph, op)
         if theirs != ours:
             return f"op {name!r} is {theirs} in its graph, and {ours} here"
-    ops = np.array([place[name] for name in graph.op_names], dtype=np.int64)
+    ops = np.array([op_of[name] for name in graph.op_names], dtype=np.int64)
     same = np.array_equal(_data(whole, _renumbered(ops, whole.num_ops)), _data(graph, np.arange(graph.num_ops)))
     return None if same else "ops of its graph have other inputs"
 
 
 def _described(graph: ComputationGraph, op: int) -> str:
+    """An op's kind and output sizes in words."""
     outputs = slice(graph.output_ptr[op], graph.output_ptr[op + 1])
     sizes = ", ".join(map(str, graph.output_bytes[outputs].tolist()))
     return f"{graph.kind[op]} of {sizes or 'no'} bytes"
 
 
 def _renumbered(ops: Int64[np.ndarray, " part"], num_ops: int) -> Int64[np.ndarray, " ops"]:
-    """The number in the part of each op of the whole, -1 for those outside."""
+    """The number that each op of the whole has in the part, -1 for an op outside it."""
     number = np.full(num_ops, -1, dtype=np.int64)
     number[ops] = np.arange(len(ops))
     return number
 
 
 def _data(graph: ComputationGraph, number: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, "edges 3"]:
-    """The data edges between ops that have a number, by number: source, output, consumer."""
+    """The data edges (source, output, consumer) between ops that have a number, in these numbers."""
     source, consumer = number[graph.edge_src], number[graph.edge_dst]
     kept = (source >= 0) & (consumer >= 0) & (graph.edge_output != CONTROL)
     return np.unique(np.stack([source, graph.edge_output, consumer], axis=1)[kept], axis=0)
@@ -148,6 +148,25 @@ class OpTimes(NamedTuple):
 
     start_ns: Int64[np.ndarray, " ops"]
     end_ns: Int64[np.ndarray, " ops"]
+
+
+Allocation = tuple[int, int]  # the host's clock, and bytes (negative: freed)
+
+
+def peak_bytes(events: Iterable[Allocation]) -> int:
+    """The peak of the held bytes, relative to the beginning."""
+    return max([0, *(held for _, held in held_bytes(events))])
+
+
+def held_bytes(events: Iterable[Allocation]) -> Iterator[tuple[int, int]]:
+    """The held bytes, relative to the beginning, after each event as `(time, bytes)`.
+
+    At equal times frees precede allocations.
+    """
+    held = 0
+    for time_ns, size in sorted(events):
+        held += size
+        yield time_ns, held
 
 
 @runtime_checkable
@@ -201,9 +220,7 @@ class Workload(Protocol):
         ...
 
     def as_run(self, plan: ExecutionPlan) -> ComputationGraph:
-        """The graph to simulate for what the executor does under a plan:
-        the same ops, in the plan's order on each device.
-        """
+        """The graph whose simulation follows the executor: the same ops, in the plan's order on each device."""
         ...
 
     def unplaced(self, steps: int, kind: str = "cpu") -> tuple[Outputs, str]:

@@ -1,8 +1,7 @@
-"""A device_map tried before it is written: accelerate's own check and hooks, on pretended accelerators, with the step's
-own forward pass.
+"""The trial of a device_map: accelerate dispatches the step's module to pretended accelerators, and the step calls it.
 
-Tensors are fake ones on `cuda` devices that nobody has to have. accelerate is as it is, but for the function that moves
-a weight, which can't move a fake one.
+Tensors are fake ones on `cuda` devices that this machine need not have. Of accelerate only the function that moves a
+weight is replaced, because it can't move a fake one.
 """
 
 from __future__ import annotations
@@ -19,71 +18,69 @@ from torch import nn
 
 from gnnplace.exports.homes import Device, Divided, Homes, main_device, outermost
 from gnnplace.exports.lent import lent, pretended
-from gnnplace.exports.refusal import MOST_CHARACTERS, Fault, Tried
+from gnnplace.exports.refusal import Fault, TrialResult, error_line
 from gnnplace.frontends.torch.inference import evaluating
 from gnnplace.frontends.torch.inputs import ExampleInputs, as_written
 from gnnplace.frontends.torch.step import TorchInference, TorchStep
 from gnnplace.frontends.torch.trace import fake
 
-TWO_DEVICES = re.compile("same device|different device|two devices|expected device|but is on")  # as PyTorch says it
+TWO_DEVICES = re.compile("same device|different device|two devices|expected device|but is on")  # in PyTorch's errors
 
 
-def accelerated(step: TorchStep | TorchInference, homes: Homes) -> tuple[Divided, Tried]:
-    """The map of the step's module for these homes, and what came of its trial."""
-    module = step.module
+def try_homes(step: TorchStep | TorchInference, homes: Homes) -> tuple[Divided, TrialResult]:
+    """The map of the step's module for these homes, and the result of its trial."""
+    names = {as_written(path): path for path, _ in step.module.named_modules(remove_duplicate=False)}
+    divided = outermost(homes, _further_names(step.module), names)
+    return divided, TrialResult() if divided.torn else try_map(step, divided.map | divided.bare)
+
+
+def _further_names(module: nn.Module) -> dict[str, str]:
+    """The further names of tensors, each with the tensor's first name."""
     first: dict[int, str] = {}
-    also: dict[str, str] = {}
-    for name, tensor in (
-        *module.named_parameters(remove_duplicate=False),
-        *module.named_buffers(remove_duplicate=False),
-    ):
-        if (known := first.setdefault(id(tensor), name)) != name:
-            also[name] = known
-    divided = outermost(
-        homes, also, {as_written(path): path for path, _ in module.named_modules(remove_duplicate=False)}
-    )
-    made = divided.map | divided.bare
-    return divided, Tried() if divided.torn else tried(step, made)
+    parameters, buffers = (names(remove_duplicate=False) for names in (module.named_parameters, module.named_buffers))
+    named = [(name, first.setdefault(id(tensor), name)) for name, tensor in (*parameters, *buffers)]
+    return {name: first_name for name, first_name in named if name != first_name}
 
 
-def tried(step: TorchStep | TorchInference, device_map: Mapping[str, Device]) -> Tried:
-    """Dispatches the step's module by a map, and calls it as the step does. The module is left as it was.
+def try_map(step: TorchStep | TorchInference, device_map: Mapping[str, Device]) -> TrialResult:
+    """Dispatches the step's module by a map and calls it as the step does. The module is restored afterwards.
 
-    Where it fails on one accelerator, too, and not because two devices meet, the trial says nothing of the map.
+    If it fails on one accelerator, too, and not because two devices meet, the trial says nothing about the map.
     """
     if find_spec("accelerate") is None:
-        return Tried(untried='for accelerate is not installed (pip install "gnnplace[accelerate]")')
+        return TrialResult(untried='for accelerate is not installed (pip install "gnnplace[accelerate]")')
     main = main_device(device_map)
-    # where inputs may be: on one device there are no hooks
-    hooked = (main, "cpu") if len(set(device_map.values())) > 1 else (main,)
-    if (fault := _faults(step, device_map, hooked)) is None:
-        return Tried()
-    alone = _faults(step, {"": 0}, (0, "cpu"))
+    # hooks move inputs, and a map of one device adds none
+    inputs: tuple[Device, ...] = (main, "cpu") if len(set(device_map.values())) > 1 else (main,)
+    if (fault := _first_fault(step, device_map, inputs)) is None:
+        return TrialResult()
+    alone = _first_fault(step, {"": 0}, (0, "cpu"))
     if alone is None:
-        return Tried(fault)
+        return TrialResult(fault)
     if TWO_DEVICES.search(alone.what):
-        return Tried(alone._replace(always=True))
-    return Tried(untried=f"for the module can't be run on a pretended accelerator ({alone.what})")
+        return TrialResult(alone._replace(always=True))
+    return TrialResult(untried=f"for the module can't be run on a pretended accelerator ({alone.what})")
 
 
-def _faults(
+def _first_fault(
     step: TorchStep | TorchInference, device_map: Mapping[str, Device], inputs: Sequence[Device]
 ) -> Fault | None:
-    """The fault with inputs on the first device; None where there is none with inputs on some."""
-    found = None
+    """The fault with inputs on the first device; None if the step runs with inputs on any of the devices."""
+    faults = list[Fault]()
     for device in inputs:
         if (fault := _fault(step, device_map, device)) is None:
             return None
-        found = found or fault
-    return found
+        faults.append(fault)
+    return faults[0]
 
 
 def _fault(step: TorchStep | TorchInference, device_map: Mapping[str, Device], inputs_on: Device) -> Fault | None:
+    """The fault of one dispatched call, with inputs on a device."""
     from accelerate import dispatch_model
 
     module, main = step.module, _named(main_device(device_map))
     inputs = ExampleInputs(step.inputs)
-    inside: list[str] = []
+    called: list[str] = []
     with ExitStack() as held:
         held.enter_context(lent(module, fallbacks=False))
         held.enter_context(_moving_fakes())
@@ -95,7 +92,7 @@ def _fault(step: TorchStep | TorchInference, device_map: Mapping[str, Device], i
                 main_device=main,
                 force_hooks=True,
             )
-            _follow(module, inside, held)
+            _follow(module, called, held)
             arguments = [fake(tensor).to(_named(inputs_on)) for tensor in inputs.tensors]
             if isinstance(step, TorchStep):
                 step.loss_of(module, arguments)
@@ -103,10 +100,8 @@ def _fault(step: TorchStep | TorchInference, device_map: Mapping[str, Device], i
                 held.enter_context(evaluating(module))
                 positional, named = inputs.call(arguments)
                 module(*positional, **named)
-        except Exception as error:  # of the module's code, or accelerate's
-            return Fault(
-                " ".join(f"{type(error).__name__}: {error}".split())[:MOST_CHARACTERS], inside[-1] if inside else ""
-            )
+        except Exception as error:  # the module's code, or accelerate's
+            return Fault(error_line(error), called[-1] if called else "")
     return None
 
 
@@ -114,20 +109,20 @@ def _named(device: Device) -> str:
     return device if isinstance(device, str) else f"cuda:{device}"
 
 
-def _follow(module: nn.Module, inside: list[str], held: ExitStack) -> None:
-    """Keeps in `inside` the paths of the modules that are being called; after a fault those that were."""
+def _follow(module: nn.Module, called: list[str], held: ExitStack) -> None:
+    """Keeps in `called` the paths of the modules under way, outermost first; a fault leaves them there."""
 
     def enter(path: str) -> Callable[..., None]:
-        return lambda *_: inside.append(path)
+        return lambda *_: called.append(path)
 
     for path, part in module.named_modules():
         held.enter_context(part.register_forward_pre_hook(enter(as_written(path)), prepend=True))
-        held.enter_context(part.register_forward_hook(lambda *_: (inside.pop(), None)[1]))
+        held.enter_context(part.register_forward_hook(lambda *_: (called.pop(), None)[1]))
 
 
 @contextmanager
 def _moving_fakes() -> Iterator[None]:
-    """Within, accelerate moves fake weights: each becomes another fake one on the device."""
+    """Within this context accelerate moves fake weights: it makes a fake one on the other device."""
     from accelerate import hooks
 
     def move(module: nn.Module, name: str, device: str, **more: object) -> None:

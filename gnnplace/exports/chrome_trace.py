@@ -1,8 +1,8 @@
 """The simulated step in Chrome's trace event format, which ui.perfetto.dev and chrome://tracing open.
 
-A process is a device or a channel, a thread one of its streams. Ops are slices with their module and phase, transfers
-are slices of their channel with their bytes. A counter shows the memory of each device. Arrows lead along the critical
-chain.
+A process of the trace is a device or a channel; a thread is one of its streams. Ops are slices with their module and
+phase. Transfers are slices of their channel with their bytes. A counter shows the memory of each device. Arrows follow
+the critical chain.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class _Track(NamedTuple):
 
 
 def chrome_trace(problem: Problem, placement: Placement) -> str:
-    """One JSON object; times in microseconds, as the format has them, exact to the nanosecond.
+    """One JSON object. The format's times are microseconds; they are exact to the nanosecond.
 
-    Raises ValueError where there is no step.
+    Raises ValueError if the placement has no step.
     """
     step = stepped(problem, placement)
     tracks = _tracks(step)
@@ -40,18 +40,17 @@ def chrome_trace(problem: Problem, placement: Placement) -> str:
 
 
 def _tracks(step: Step) -> list[_Track]:
-    """The track of every op and every transfer: the first stream of its device that is free, its channel."""
+    """The track of every op (the first free stream of its device), then of every transfer (its channel)."""
     problem, timeline = step.problem, step.timeline
     stream = streams(problem, step.placement.device, timeline).tolist()
-    found = [_Track(*track) for track in zip(step.placement.device.tolist(), stream, strict=True)]
+    ops = [_Track(*track) for track in zip(step.placement.device.tolist(), stream, strict=True)]
     link = problem.cluster.link_index[timeline.transfer_src, timeline.transfer_dst]
     channels = problem.cluster.link_channel[link].tolist() if len(link) else []
-    found += [_Track(problem.num_devices + channel, 0) for channel in channels]
-    return found
+    return ops + [_Track(problem.num_devices + channel, 0) for channel in channels]
 
 
 def _names(step: Step) -> list[Event]:
-    """Names of processes: devices, then channels, in this order."""
+    """Events that name and order the processes: devices, then channels."""
     cluster = step.problem.cluster
     channels = [f"links out of {name}" if kind == "device" else f"channel {name}" for kind, name in cluster.channels]
     names = [*cluster.device_names, *channels]
@@ -62,27 +61,25 @@ def _names(step: Step) -> list[Event]:
 
 
 def _ops(step: Step, tracks: list[_Track]) -> list[Event]:
+    """A slice for each op."""
     graph, timeline = step.problem.graph, step.timeline
-    found = []
+    slices = []
     for op, name in enumerate(graph.op_names):
         about = {
             "module": step.modules.names[step.modules.module[op]],
             "kind": graph.kind[op],
             "phase": graph.phase[op],
         }
-        found.append(
-            _slice(
-                name, graph.phase[op] or "step", tracks[op], int(timeline.start_ns[op]), int(timeline.end_ns[op]), about
-            )
-        )
-    return found
+        start_ns, end_ns = int(timeline.start_ns[op]), int(timeline.end_ns[op])
+        slices.append(_slice(name, graph.phase[op] or "step", tracks[op], start_ns, end_ns, about))
+    return slices
 
 
 def _transfers(step: Step, tracks: list[_Track]) -> list[Event]:
-    """What occupies channels: sending, and receiving where a link has a channel for that."""
+    """Slices of channels: for sending, and for receiving if the link has a receive channel."""
     problem, timeline = step.problem, step.timeline
     graph, cluster = problem.graph, problem.cluster
-    found = []
+    slices = []
     for transfer, output in enumerate(timeline.transfer_output.tolist()):
         src, dst = int(timeline.transfer_src[transfer]), int(timeline.transfer_dst[transfer])
         name = f"{graph.op_names[graph.output_op[output]]} to {cluster.device_names[dst]}"
@@ -92,12 +89,12 @@ def _transfers(step: Step, tracks: list[_Track]) -> list[Event]:
             "to": cluster.device_names[dst],
         }
         ends = int(timeline.transfer_start_ns[transfer]), int(timeline.transfer_end_ns[transfer])
-        found.append(_slice(name, "transfer", tracks[problem.num_ops + transfer], *ends, about))
+        slices.append(_slice(name, "transfer", tracks[problem.num_ops + transfer], *ends, about))
         channel = int(cluster.link_receive_channel[cluster.link_index[src, dst]])
         if channel != NO_CHANNEL:
             received = int(timeline.receive_start_ns[transfer]), int(timeline.receive_end_ns[transfer])
-            found.append(_slice(name, "transfer", _Track(problem.num_devices + channel, 0), *received, about))
-    return found
+            slices.append(_slice(name, "transfer", _Track(problem.num_devices + channel, 0), *received, about))
+    return slices
 
 
 def _slice(name: str, category: str, track: _Track, start_ns: int, end_ns: int, about: dict[str, Any]) -> Event:
@@ -109,17 +106,17 @@ def _slice(name: str, category: str, track: _Track, start_ns: int, end_ns: int, 
 
 def _memory(step: Step) -> list[Event]:
     """A counter of bytes for each device."""
-    found: list[Event] = []
+    counters: list[Event] = []
     for pid, use in enumerate(memory_use(step.problem, step.placement.device, step.timeline)):
         for time_ns, used in zip(use.time_ns.tolist(), use.bytes.tolist(), strict=True):
-            found.append({"ph": "C", "name": "memory", "pid": pid, "ts": time_ns / 1e3, "args": {"bytes": used}})
-    return found
+            counters.append({"ph": "C", "name": "memory", "pid": pid, "ts": time_ns / 1e3, "args": {"bytes": used}})
+    return counters
 
 
 def _arrows(step: Step, tracks: list[_Track]) -> list[Event]:
     """An arrow from each op or transfer of the critical chain to the next."""
     chain = step.waits.chain(int(step.timeline.end_ns.argmax()))[::-1].tolist()
-    found: list[Event] = []
+    arrows: list[Event] = []
     for number, (before, after) in enumerate(pairwise(chain)):
         for ph, node in (("s", before), ("f", after)):
             at = step.waits.start_ns[node] / 1e3
@@ -131,5 +128,5 @@ def _arrows(step: Step, tracks: list[_Track]) -> list[Event]:
                 "ts": at,
                 **tracks[node]._asdict(),
             }
-            found.append(arrow | ({"bp": "e"} if ph == "f" else {}))
-    return found
+            arrows.append(arrow | ({"bp": "e"} if ph == "f" else {}))
+    return arrows

@@ -1,14 +1,14 @@
-"""Where a placement has the modules of a network of PyTorch, for runtimes that keep a module and its updates together.
+"""The devices of PyTorch modules in a placement, for runtimes that keep a module and its updates on one device.
 
-`outermost` modules that a placement leaves whole are the words of a device_map: accelerate moves the arguments of the
-modules that a map names, and nothing else. So a map names a block that is on one device, whose residual sums then have
-both their terms there, and looks into a module only where that is divided.
+A device_map names the `outermost` modules that are on one device. accelerate moves the arguments of the modules that a
+map names, and nothing else. So a map names a whole block, whose residual sums then have both their terms on its device;
+it names parts of a module only if the module is divided.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,13 +25,14 @@ from gnnplace.units.modules import modules, of_pytorch
 LATER = ("backward_data", "backward_weight", "update")
 NO_MODULES = (LOSS_LAYER, CLIP_LAYER, INPUT_LAYER)
 Device = int | str  # the number of an accelerator, or "cpu"
+Path = tuple[str, ...]  # the parts of a module's path
 
 
 class Homes(NamedTuple):
-    """The devices of modules as PyTorch names them, which can be sent to another process.
+    """The devices of a model as PyTorch names them; another process can receive them.
 
-    `tensors` are parameters and buffers by their first name, `layers` what computes outside all that holds some, by the
-    path of its module.
+    `tensors` are the parameters and buffers by their first names, `modules` the modules by their paths, and `layers`
+    the modules that compute and hold no tensors.
     """
 
     tensors: dict[str, Device]
@@ -42,13 +43,13 @@ class Homes(NamedTuple):
 def module_devices(
     problem: Problem, placement: Placement, target: str, granularity: Granularity = "module"
 ) -> dict[str, int]:
-    """Module -> device, in the order in which modules begin.
+    """The device of each module, in the order in which modules begin.
 
-    Raises UnsayableError, on behalf of `target`: of graphs that are not PyTorch's; where the forward ops of a module
-    stand on several devices (`granularity` would do); and where what a module holds, its gradients or its updates stand
-    elsewhere.
+    Raises UnsayableError, in the name of `target`: for a graph that is not PyTorch's; for a module whose forward ops
+    are on several devices, with the advice to place by `granularity`; and for a module whose tensors, gradients or
+    updates are on another device.
     """
-    graph, found = problem.graph, modules(problem.graph)
+    graph, module_of = problem.graph, modules(problem.graph)
     if not of_pytorch(graph):
         raise UnsayableError(
             f"{target}: takes modules of PyTorch, and the ops of {graph.name} are not ({listed(_foreign(graph))})"
@@ -56,15 +57,15 @@ def module_devices(
     later = graph.phase.among(LATER)
     forward = graph.kernel & ~later & (graph.layer.index != NONE)
     bound = (graph.kernel & later) | (graph.persistent_bytes > 0)
-    made: dict[str, int] = {}
+    device_of: dict[str, int] = {}
     split, elsewhere = list[str](), list[str]()
-    for number, name in enumerate(found.names):
-        own = found.module == number
-        devices = np.unique(placement.device[own & (forward if (own & forward).any() else True)])
-        made[name] = int(devices[0])
+    for number, name in enumerate(module_of.names):
+        ops = module_of.module == number
+        devices = np.unique(placement.device[ops & (forward if (ops & forward).any() else True)])
+        device_of[name] = int(devices[0])
         if len(devices) > 1:
             split.append(name)
-        elif (placement.device[own & bound] != devices[0]).any():
+        elif (placement.device[ops & bound] != devices[0]).any():
             elsewhere.append(name)
     advice = f"place with --granularity {granularity}"
     if split:
@@ -74,50 +75,48 @@ def module_devices(
     if elsewhere:
         raise UnsayableError(
             f"{target}: a module's weights, backward pass and updates are where it runs, and of {listed(elsewhere)} "
-            "some stand elsewhere; "
-            f"{advice}"
+            f"some stand elsewhere; {advice}"
         )
-    return made
+    return device_of
 
 
 def homes(problem: Problem, of_module: dict[str, int]) -> Homes:
-    """The devices of modules as `target_names` has them, and so those of
-    their tensors, and of the layers that hold none.
-    """
-    graph, found, names = problem.graph, modules(problem.graph), target_names(problem.cluster)
-    device = np.array([of_module[name] for name in found.names])[found.module]
-    held = graph.kind.among(["parameter", "buffer"])
-    tensors = {graph.op_names[op]: names[device[op]] for op in np.flatnonzero(held).tolist()}
-    own = {name: names[at] for name, at in of_module.items() if name not in (*NO_MODULES, ROOT_LAYER)}
+    """The devices of modules, of their tensors, and of the layers that hold none, as `target_names` names devices."""
+    graph, module_of, names = problem.graph, modules(problem.graph), target_names(problem.cluster)
+    device = np.array([of_module[name] for name in module_of.names])[module_of.module]
+    tensor_ops = graph.kind.among(["parameter", "buffer"])
+    tensors = {graph.op_names[op]: names[device[op]] for op in np.flatnonzero(tensor_ops).tolist()}
+    placed = {name: names[at] for name, at in of_module.items() if name not in (*NO_MODULES, ROOT_LAYER)}
     layers: dict[str, Device] = {}
     for op in np.flatnonzero(graph.kernel & ~graph.phase.among(LATER) & (graph.layer.index != NONE)).tolist():
         layer = graph.layer[op]
-        if layer is not None and layer not in own and layer not in (*NO_MODULES, ROOT_LAYER):
-            layers[layer] = names[device[op]]  # of its last op, whose result it gives
-    return Homes(tensors, own, layers)
+        if layer is not None and layer not in placed and layer not in (*NO_MODULES, ROOT_LAYER):
+            layers[layer] = names[device[op]]  # the device of its last op, which makes its result
+    return Homes(tensors, placed, layers)
 
 
 def target_names(cluster: Cluster) -> list[Device]:
-    """The devices as PyTorch numbers them: CPUs are one, accelerators are counted in the order of the cluster."""
-    accelerators = [device for device, each in enumerate(cluster.devices) if each.kind != "cpu"]
-    return [accelerators.index(device) if device in accelerators else "cpu" for device in range(cluster.num_devices)]
+    """The devices as PyTorch names them: `cpu` for every CPU; accelerators are numbered in the order of the cluster."""
+    accelerators = [number for number, device in enumerate(cluster.devices) if device.kind != "cpu"]
+    return [accelerators.index(number) if number in accelerators else "cpu" for number in range(cluster.num_devices)]
 
 
 def main_device(device_map: Mapping[str, Device]) -> Device:
-    """The device to which accelerate moves the arguments of the model,
-    and what it holds itself: chosen as accelerate does.
-    """
+    """accelerate's main device: it moves the arguments of the model, and the model's own tensors, to it."""
     accelerators = set(device_map.values()) - {"cpu"}
     return next(iter(accelerators)) if accelerators else "cpu"
 
 
 def _foreign(graph: ComputationGraph) -> list[str]:
+    """The kinds of ops that PyTorch has not."""
     return [kind for kind in graph.kind.values if not kind.startswith(("aten.", "optim."))]
 
 
 class Divided(NamedTuple):
-    """The `map` of outermost whole modules; `bare` tensors of the model itself, where it is divided; `torn`, modules
-    that hold tensors and are divided; and `tied` tensors, by two names, whose modules are on two devices.
+    """How a model is divided: the `map` of outermost whole modules and, of a divided model, what a map can't express.
+
+    `bare` are the tensors of the divided model itself. `torn` are divided modules that hold tensors. `tied` are tensors
+    with two names in modules on two devices.
     """
 
     map: dict[str, Device]
@@ -127,10 +126,10 @@ class Divided(NamedTuple):
 
 
 def outermost(homes: Homes, also: Mapping[str, str], names: Mapping[str, str]) -> Divided:
-    """The device of each outermost whole module, in the order in which modules begin; that of the model itself is "".
+    """The device of each outermost whole module, in the order in which modules begin; the model itself is "".
 
-    `also` are further names of tensors, each with the first; `names` are paths of modules where they differ from those
-    in `homes`.
+    `also` maps further names of tensors to their first names. `names` maps paths of modules in `homes` to the paths
+    that the model has for them, where these differ.
 
     >>> tensors = {"embed.weight": 0, "cls": 0, "0.up.weight": 1, "0.down.weight": 1}
     >>> homes = Homes(tensors, {"0.up": 1, "0.down": 1}, {"0.act": 1})
@@ -140,26 +139,19 @@ def outermost(homes: Homes, also: Mapping[str, str], names: Mapping[str, str]) -
     (('head.weight', '0.up.weight'),)
     """
     tensors = homes.tensors | {name: homes.tensors[first] for name, first in also.items()}
-    held = [(_path(name)[:-1], device) for name, device in tensors.items()]
-    placed = [(_path(name), device) for name, device in homes.modules.items()] + held
-    firm, any_code, children = defaultdict(set), defaultdict(set), defaultdict(dict)  # type: ignore[var-annotated]
-    for path, device in [*placed, *((_path(name), device) for name, device in homes.layers.items())]:
-        for length in range(len(path) + 1):
-            any_code[path[:length]].add(device)
-            if length < len(path):
-                children[path[:length]][path[: length + 1]] = None
-    for path, device in placed:
-        for length in range(len(path) + 1):
-            firm[path[:length]].add(device)
-    holding = {path for path, _ in held}
-    found = Divided({}, {name: device for name, device in tensors.items() if "." not in name}, (), ())
+    holders = [(_path(name)[:-1], device) for name, device in tensors.items()]
+    placed = [*((_path(name), device) for name, device in homes.modules.items()), *holders]
+    layers = [(_path(name), device) for name, device in homes.layers.items()]
+    devices_of_placed, devices_of_code = _devices_within(placed), _devices_within([*placed, *layers])
+    children, holding = _children(devices_of_code), {path for path, _ in holders}
+    whole: dict[str, Device] = {}
     torn: list[str] = []
 
-    def visit(path: tuple[str, ...]) -> None:
-        devices = firm[path] or any_code[path]
+    def visit(path: Path) -> None:
+        devices = devices_of_placed[path] or devices_of_code[path]
         name = ".".join(path)
         if len(devices) == 1:
-            found.map[names.get(name, name)] = next(iter(devices))
+            whole[names.get(name, name)] = next(iter(devices))
             return
         if path and path in holding:
             torn.append(name)
@@ -167,15 +159,34 @@ def outermost(homes: Homes, also: Mapping[str, str], names: Mapping[str, str]) -
             visit(child)
 
     visit(())
+    bare = {} if "" in whole else {name: device for name, device in tensors.items() if "." not in name}
     tied = tuple(pair for pair in also.items() if ".".join(_path(pair[0])[:-1]) in torn)
-    return found._replace(bare={} if "" in found.map else found.bare, torn=tuple(torn), tied=tied)
+    return Divided(whole, bare, tuple(torn), tied)
+
+
+def _children(paths: Iterable[Path]) -> dict[Path, list[Path]]:
+    """The children of each module, in the order of their paths."""
+    children: dict[Path, list[Path]] = defaultdict(list)
+    for path in paths:
+        if path:
+            children[path[:-1]].append(path)
+    return children
+
+
+def _devices_within(placed: Sequence[tuple[Path, Device]]) -> dict[Path, set[Device]]:
+    """The devices of each module and of all that it contains, in the order in which modules begin."""
+    devices: dict[Path, set[Device]] = defaultdict(set)
+    for path, device in placed:
+        for length in range(len(path) + 1):
+            devices[path[:length]].add(device)
+    return devices
 
 
 def as_captured(name: str) -> str:
-    """A path as layers have it, without what `torch.compile` put between."""
+    """The path of a module before `torch.compile`, as layers have it."""
     return ".".join(_path(name))
 
 
-def _path(name: str) -> tuple[str, ...]:
-    """The parts of a path, as it was before `torch.compile`."""
+def _path(name: str) -> Path:
+    """The parts of a path, without those that `torch.compile` inserts."""
     return tuple(part for part in name.split(".") if part != "_orig_mod")

@@ -1,8 +1,8 @@
-"""A module lent for a trial: fake tensors stand for its own, on the CPU or on devices that nobody has to have.
+"""A module lent for a trial: fake tensors replace its own, on the CPU or on devices that this machine need not have.
 
-PyTorch built without CUDA refuses a few methods of fake tensors on `cuda`, which ask for their device before anything
-else, and a node of autograd for one ends the process. `pretended` does these methods on the CPU, as far as shapes go,
-and follows no gradient.
+PyTorch built without CUDA refuses a few methods of fake tensors on `cuda`, which ask for their device first; and a node
+of autograd for such a tensor ends the process. `pretended` runs these methods on the CPU, to get the shapes of their
+results, and records no gradients.
 """
 
 from __future__ import annotations
@@ -23,28 +23,27 @@ from gnnplace.frontends.torch.refusals import silenced
 from gnnplace.frontends.torch.trace import fake
 
 ASKING = ("__getitem__", "__setitem__", "__invert__", "contiguous", "new_tensor")
-RECURRENT = ("gru", "lstm", "rnn_tanh", "rnn_relu")  # whose kernels for CUDA have no fake form
+RECURRENT = ("gru", "lstm", "rnn_tanh", "rnn_relu")  # their CUDA kernels have no fake form
 CPU = torch.device("cpu")
 
 
 @contextmanager
 def lent(module: nn.Module, fallbacks: bool = True) -> Iterator[None]:
-    """Within, the module's parameters and buffers are fake ones on the CPU, and nothing is computed; afterwards it is
-    as it was before.
+    """Within this context the module's parameters and buffers are fake ones on the CPU, and nothing is computed.
 
-    That holds for the attributes of each module and the contents of the containers among them. `fallbacks`: an op that
-    has no fake form is computed, of zeros.
+    Leaving it restores the attributes of each module and the contents of the containers among them. `fallbacks`: an op
+    that has no fake form is computed, on zeros.
     """
     parts = list(module.modules())
     before = [(part, dict(vars(part)), _contents(part)) for part in parts]
     try:
         with uncompiled(), FakeTensorMode(allow_non_fake_inputs=True, allow_fallback_kernels=fallbacks), silenced():
-            made: dict[int, Tensor] = {}
+            fakes: dict[int, Tensor] = {}
             for part in parts:
-                for name, tensor in _own(part):
-                    if id(tensor) not in made:
-                        made[id(tensor)] = _like(tensor)
-                    setattr(part, name, made[id(tensor)])
+                for name, tensor in _tensors(part):
+                    if id(tensor) not in fakes:
+                        fakes[id(tensor)] = _fake_like(tensor)
+                    setattr(part, name, fakes[id(tensor)])
             yield
     finally:
         for part, attributes, contents in before:
@@ -55,15 +54,16 @@ def lent(module: nn.Module, fallbacks: bool = True) -> Iterator[None]:
                 container.extend(held) if isinstance(container, list) else container.update(held)
 
 
-def _own(part: nn.Module) -> list[tuple[str, Tensor]]:
-    return [
-        (name, tensor) for name, tensor in (*part._parameters.items(), *part._buffers.items()) if tensor is not None
-    ]
+def _tensors(part: nn.Module) -> list[tuple[str, Tensor]]:
+    """The parameters and buffers of a module, without those of its children."""
+    tensors = (*part._parameters.items(), *part._buffers.items())
+    return [(name, tensor) for name, tensor in tensors if tensor is not None]
 
 
-def _like(tensor: Tensor) -> Tensor:
-    made = fake(tensor)
-    return nn.Parameter(made.detach(), requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
+def _fake_like(tensor: Tensor) -> Tensor:
+    """A fake tensor of the same layout, a parameter if the tensor is one."""
+    like = fake(tensor)
+    return nn.Parameter(like.detach(), requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else like
 
 
 def _contents(part: nn.Module) -> list[tuple[Any, Any]]:
@@ -73,11 +73,11 @@ def _contents(part: nn.Module) -> list[tuple[Any, Any]]:
 
 @contextmanager
 def pretended() -> Iterator[None]:
-    """Within, fake tensors may be on any accelerator, and gradients are off."""
+    """Within this context fake tensors may be on any accelerator, and gradients are off."""
     methods = {name: partialmethod(_by_shape, getattr(Tensor, name), (CPU,)) for name in ASKING} | {"copy_": _copied}
     with ExitStack() as held, torch.no_grad(), _Pretending():
         held.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
-        torch.backends.mha.set_fastpath_enabled(False)  # one call of a whole layer, which has no fake form
+        torch.backends.mha.set_fastpath_enabled(False)  # its op, a whole layer, has no fake form
         for name, method in methods.items():
             setattr(FakeTensor, name, method)
             held.callback(delattr, FakeTensor, name)
@@ -85,7 +85,7 @@ def pretended() -> Iterator[None]:
 
 
 class _Pretending(TorchFunctionMode):
-    """Within, nobody switches gradients on, and recurrent networks are done on the CPU."""
+    """Within this mode gradients stay off, and recurrent networks run on the CPU."""
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch._C._set_grad_enabled:
@@ -98,24 +98,24 @@ class _Pretending(TorchFunctionMode):
 def _by_shape(
     first: Tensor, function: Callable[..., Any], beside: Sequence[torch.device], *arguments: Any, **named: Any
 ) -> Any:
-    """What a function returns, found on the CPU, where the first tensor is.
+    """The result of a function, computed on the CPU and returned on the device of the first tensor.
 
-    Raises RuntimeError where CUDA would, for tensors that are neither there nor on one of the devices `beside`.
+    Raises RuntimeError, as CUDA would, for tensors that are neither on that device nor on one of those in `beside`.
     """
-    places = {each.device for each in pytree.tree_leaves((first, arguments, named)) if isinstance(each, Tensor)}
-    if strange := places - {first.device, *(beside if first.device != CPU else ())}:
+    devices = {leaf.device for leaf in pytree.tree_leaves((first, arguments, named)) if isinstance(leaf, Tensor)}
+    if strange := devices - {first.device, *(beside if first.device != CPU else ())}:
         raise RuntimeError(
             f"Expected all tensors to be on the same device, but found two devices, {first.device} and {strange.pop()}"
         )
     if first.device == CPU:
         return function(first, *arguments, **named)
     device = named.pop("device", None) or first.device
-    made = function(*pytree.tree_map_only(Tensor, lambda each: _on(each, CPU), (first, *arguments)), **named)
-    return pytree.tree_map_only(Tensor, lambda each: _on(each, device), made)
+    on_cpu = pytree.tree_map_only(Tensor, lambda tensor: _on(tensor, CPU), (first, *arguments))
+    return pytree.tree_map_only(Tensor, lambda tensor: _on(tensor, device), function(*on_cpu, **named))
 
 
 def _copied(tensor: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    """`copy_`, which may be from another device."""
+    """`copy_`, also from another device."""
     if tensor.device == source.device == CPU:
         return Tensor.copy_(tensor, source, non_blocking)
     Tensor.copy_(_on(tensor, CPU), _on(source, CPU))  # refuses other shapes
@@ -123,4 +123,5 @@ def _copied(tensor: Tensor, source: Tensor, non_blocking: bool = False) -> Tenso
 
 
 def _on(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """An empty tensor of the same layout on a device."""
     return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)

@@ -1,8 +1,7 @@
-"""The segments of an ONNX model for ONNX Runtime: one model each, which run one after another, each in a session on its
-device.
+"""The segments of an ONNX model for ONNX Runtime: a model each, which run one after another in sessions on devices.
 
-ONNX Runtime places nodes by itself within a session, so a session is what can be put on a device. A segment holds nodes
-of one device; no value goes back to it from a later one. A weight that several segments read is in each of them.
+Within a session ONNX Runtime places nodes itself, so only a session can be put on a device. A segment holds nodes of
+one device, and reads no value of a later segment. A weight that several segments read is in each of them.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnplace.cluster import Cluster
 from gnnplace.exports import model_files
-from gnnplace.exports.model import Model, check_same
 from gnnplace.exports.refusal import UnsayableError, listed
+from gnnplace.exports.targets import Model, check_same
 from gnnplace.frontends.network.graph import read_graph
 from gnnplace.frontends.network.network import Network
 from gnnplace.frontends.onnx.flops import DTYPES
@@ -35,9 +34,7 @@ NUMBERS = {name: number for number, name in DTYPES.items()}
 
 
 class Segment(NamedTuple):
-    """Nodes that run together on a device, in their order, and the
-    values that they take from others and give to others.
-    """
+    """Nodes of one device in their order, the values that they read from outside, and those that others read."""
 
     device: int
     nodes: tuple[int, ...]
@@ -48,8 +45,8 @@ class Segment(NamedTuple):
 def onnxruntime(problem: Problem, placement: Placement, model: Model | None) -> dict[str, str | bytes]:
     """The files of a folder: a model for each segment, `manifest.json`, and `chain.py`, which runs them.
 
-    Raises UnsayableError where no .onnx was placed, for nodes of training and for devices that ONNX Runtime has not;
-    ValueError for another model and for a segment of more than 2 GiB.
+    Raises UnsayableError if the graph was not read from an .onnx, for nodes of training, and for devices that ONNX
+    Runtime lacks; ValueError if the model is not the placed one, and for a segment of more than 2 GiB.
     """
     if model is None or Path(model.path).suffix != ".onnx":
         given = "no model" if model is None else model.path
@@ -60,67 +57,70 @@ def onnxruntime(problem: Problem, placement: Placement, model: Model | None) -> 
     check_same(read_graph(model.path, network, ONNX, problem.graph.name).graph, problem.graph, model)
     _check_runs(network, problem, placement)
     ops = node_ops(problem.graph, network)
-    found = segments(network, placement.device[ops].tolist())
-    names = [f"{number}.onnx" for number in range(len(found))]
-    written: dict[str, str | bytes] = dict(zip(names, parts(model.path, network, found), strict=True))
-    written["manifest.json"] = json.dumps(_manifest(problem.cluster, network, found, names), indent=1) + "\n"
-    return written | {CHAIN.name: CHAIN.read_text()}
+    parts = segments(network, placement.device[ops].tolist())
+    names = [f"{number}.onnx" for number in range(len(parts))]
+    files: dict[str, str | bytes] = dict(zip(names, models(model.path, network, parts), strict=True))
+    files["manifest.json"] = json.dumps(_manifest(problem.cluster, network, parts, names), indent=1) + "\n"
+    return files | {CHAIN.name: CHAIN.read_text()}
 
 
 def node_ops(graph: ComputationGraph, network: Network) -> list[int]:
     """The op of every node.
 
-    Ops are those of inputs, weights and nodes, in this order; a weight that is read has two.
+    The ops of a graph are those of inputs, weights and nodes, in this order. A weight that is read has two ops.
     """
-    found = []
+    ops = []
     op = len(network.inputs)
     for number in range(len(network.initializers) + len(network.nodes)):
         if number >= len(network.initializers):
-            found.append(op)
+            ops.append(op)
         is_read = graph.kind[op] == "initializer" and op + 1 < graph.num_ops and graph.kind[op + 1] == "read"
         op += 2 if is_read else 1
     assert op == graph.num_ops
-    return found
+    return ops
 
 
 def segments(network: Network, device: Sequence[int]) -> list[Segment]:
-    """The segments of nodes with these devices, in an order in which they can run.
+    """The segments of nodes on these devices, in an order in which they can run.
 
-    A node's level is the number of times that a path to it changes the device, at most; a segment is what has one level
-    and one device.
+    A node's level is the largest number of changes of device on a path to it. A segment is the nodes of one level and
+    one device.
     """
     level = _levels(network, device)
     keys = sorted(set(zip(level, device, strict=True)))
     number = {key: index for index, key in enumerate(keys)}
-    own = [number[key] for key in zip(level, device, strict=True)]
-    maker = {value: own[node] for node, each in enumerate(network.nodes) for value in each.outputs if value}
+    segment = [number[key] for key in zip(level, device, strict=True)]
+    maker = {value: segment[index] for index, node in enumerate(network.nodes) for value in node.outputs if value}
     weights = set(network.initializers)
     maker |= {value: 0 for value in network.outputs if value in weights}  # a result that no node makes
-    asked = [(value, own[node]) for node, each in enumerate(network.nodes) for value in each.inputs if value]
-    crossing = {value for value, reader in asked if maker.get(value, reader) != reader} | set(network.outputs)
+    reads = [(value, segment[index]) for index, node in enumerate(network.nodes) for value in node.inputs if value]
+    crossing = {value for value, reader in reads if maker.get(value, reader) != reader} | set(network.outputs)
     nodes: list[list[int]] = [[] for _ in keys]
-    taken: list[dict[str, None]] = [{} for _ in keys]
-    given: list[list[str]] = [[] for _ in keys]
-    for node, index in enumerate(own):
+    inputs: list[dict[str, None]] = [{} for _ in keys]
+    outputs: list[list[str]] = [[] for _ in keys]
+    for node, index in enumerate(segment):
         nodes[index].append(node)
-    for value, reader in asked:
+    for value, reader in reads:
         if value not in weights and maker.get(value) != reader:
-            taken[reader][value] = None
+            inputs[reader][value] = None
     for value, index in maker.items():
         if value in crossing:
-            given[index].append(value)
-    return [Segment(device, tuple(nodes[i]), tuple(taken[i]), tuple(given[i])) for i, (_, device) in enumerate(keys)]
+            outputs[index].append(value)
+    return [
+        Segment(device, tuple(nodes[index]), tuple(inputs[index]), tuple(outputs[index]))
+        for index, (_, device) in enumerate(keys)
+    ]
 
 
 def _levels(network: Network, device: Sequence[int]) -> list[int]:
-    """The levels of nodes; what depends on no input has that of what
-    reads it first, so that constants make no segments.
+    """The levels of nodes. A node that depends on no input has the level of its first reader, so that constants make no
+    segments.
     """
-    maker = {value: node for node, each in enumerate(network.nodes) for value in each.outputs if value}
-    sources = [{maker[value] for value in each.inputs if value in maker} for each in network.nodes]
+    maker = {value: index for index, node in enumerate(network.nodes) for value in node.outputs if value}
+    sources = [{maker[value] for value in node.inputs if value in maker} for node in network.nodes]
     readers: list[list[int]] = [[] for _ in network.nodes]
     level: list[int] = []
-    fed: list[bool] = []
+    fed: list[bool] = []  # whether a node depends on an input
     for node, before in enumerate(sources):
         level.append(max((level[source] + (device[source] != device[node]) for source in before), default=0))
         fed.append(
@@ -135,6 +135,7 @@ def _levels(network: Network, device: Sequence[int]) -> list[int]:
 
 
 def _check_runs(network: Network, problem: Problem, placement: Placement) -> None:
+    """Raises UnsayableError for nodes and devices that ONNX Runtime can't run."""
     trains = [f"{node.name or node.kind} ({node.kind})" for node in network.nodes if node.kind.startswith(TRAINING)]
     if trains:
         raise UnsayableError(
@@ -148,11 +149,11 @@ def _check_runs(network: Network, problem: Problem, placement: Placement) -> Non
         )
 
 
-def _manifest(cluster: Cluster, network: Network, found: Sequence[Segment], names: Sequence[str]) -> dict[str, Any]:
-    """What `chain.py` reads: segments in their order, with file, device, execution provider, inputs and outputs."""
+def _manifest(cluster: Cluster, network: Network, segments: Sequence[Segment], names: Sequence[str]) -> dict[str, Any]:
+    """The manifest for `chain.py`: each segment's file, device, execution provider, inputs and outputs, in order."""
     kinds = [device.kind for device in cluster.devices]
     rows = []
-    for name, segment in zip(names, found, strict=True):
+    for name, segment in zip(names, segments, strict=True):
         kind = kinds[segment.device]
         options = {} if kind == "cpu" else {"device_id": kinds[: segment.device].count(kind)}
         where = {"device": cluster.device_names[segment.device], "provider": PROVIDERS[kind], "options": options}
@@ -160,26 +161,29 @@ def _manifest(cluster: Cluster, network: Network, found: Sequence[Segment], name
     return {"inputs": network.inputs, "outputs": network.outputs, "segments": rows}
 
 
-def parts(path: str, network: Network, segments: Sequence[Segment]) -> list[bytes]:
-    """The model of each segment, with its weights. Values have the sizes that were placed; functions are inlined, as in
-    the placed graph.
+def models(path: str, network: Network, segments: Sequence[Segment]) -> list[bytes]:
+    """The model of each segment with its weights. As in the placed graph, values have sizes and functions are inlined.
 
-    The file is parsed in this process only after a child process has read it within limits. Raises ValueError where
-    weights beside it can't be read and for a segment of more than 2 GiB.
+    This process parses the file only after a child process has read it within limits. Raises ValueError if the weights
+    beside the file can't be read, and for a segment of more than 2 GiB.
     """
     import onnx.inliner
     from onnx.checker import ValidationError
 
     try:
         whole = onnx.load(path, format="protobuf")
-    except (OSError, ValidationError) as error:  # of the file it was read before: its weights beside it
+    except (
+        OSError,
+        ValidationError,
+    ) as error:  # the file itself has been read before; its weights are in files beside it
         raise ValueError(f"{path}: its weights can't be read: {' '.join(str(error).split())[:300]}") from error
     if whole.functions:
         whole = onnx.inliner.inline_local_functions(whole)
-    return [_part(path, whole, network, number, segment) for number, segment in enumerate(segments)]
+    return [_model(path, whole, network, number, segment) for number, segment in enumerate(segments)]
 
 
-def _part(path: str, whole: ModelProto, network: Network, number: int, segment: Segment) -> bytes:
+def _model(path: str, whole: ModelProto, network: Network, number: int, segment: Segment) -> bytes:
+    """The model of one segment."""
     from onnx import helper
 
     from gnnplace.frontends.onnx.shapes import LEAST_IR_VERSION
@@ -200,6 +204,7 @@ def _part(path: str, whole: ModelProto, network: Network, number: int, segment: 
 
 
 def _declared(network: Network, value: str) -> ValueInfoProto:
+    """The declaration of an input or output."""
     from onnx import helper
 
     tensor = network.tensors[value]

@@ -1,9 +1,10 @@
 """The affinity of every node of an OpenVINO model, for the device HETERO.
 
-HETERO splits a model by the affinity of its nodes, which it wants from all or none. So layers that the placed graph has
-no op for get one, too: what is folded into a constant that of the first layer that reads it, a result that of what it
-reads. So do small constants: a shape or an axis that came from another device would leave the shape of what is made
-open. OpenVINO doesn't save affinities with a model (2026.4), so they are a document of their own, by friendly name.
+HETERO splits a model by the affinity of its nodes, and wants one of all nodes or of none. So layers without an op in
+the placed graph get one, too: a layer that is folded into a constant gets the affinity of its first reader, a result
+that of the layer it reads. Small constants also follow their first reader: with a shape or an axis from another device,
+the shape of the reader's output would be unknown. OpenVINO doesn't save affinities with a model (2026.4), so they are a
+separate document, by friendly name.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from collections import Counter
 from pathlib import Path
 
 from gnnplace.cluster import Cluster
-from gnnplace.exports.model import Model, check_same
 from gnnplace.exports.refusal import UnsayableError, listed
+from gnnplace.exports.targets import Model, check_same
 from gnnplace.frontends.openvino.read import read_openvino
 from gnnplace.frontends.openvino.wiring import wired
 from gnnplace.frontends.openvino.xml import Layer, read_document
@@ -28,8 +29,8 @@ KINDS = {"cpu": "CPU", "gpu": "GPU", "npu": "NPU"}
 def openvino(problem: Problem, placement: Placement, model: Model | None) -> str:
     """JSON with the `device` to compile for and the `affinity` of each node by its friendly name.
 
-    Raises UnsayableError where no .xml was placed, several CPUs are used, or a device that OpenVINO has not; ValueError
-    for another model and for one whose names are not distinct.
+    Raises UnsayableError if the graph was not read from an .xml, and if the placement uses several CPUs or a device
+    that OpenVINO lacks; ValueError if the model is not the placed one, or if its names are not distinct.
     """
     if model is None or Path(model.path).suffix != ".xml":
         given = "no model" if model is None else model.path
@@ -40,18 +41,16 @@ def openvino(problem: Problem, placement: Placement, model: Model | None) -> str
     check_same(read_openvino(model.path, problem.graph.name).graph, problem.graph, model)
     names = openvino_devices(problem.cluster)
     _check_devices(problem, placement, names)
-    # HETERO falls back to the last
+    # HETERO falls back to the last device
     used = sorted(set(placement.device.tolist()), key=lambda device: (names[device] == "CPU", device))
-    found = {layer: names[device] for layer, device in affinities(problem, placement, model.path).items()}
-    return (
-        json.dumps({"device": f"HETERO:{','.join(names[device] for device in used)}", "affinity": found}, indent=1)
-        + "\n"
-    )
+    affinity = {layer: names[device] for layer, device in affinities(problem, placement, model.path).items()}
+    document = {"device": f"HETERO:{','.join(names[device] for device in used)}", "affinity": affinity}
+    return json.dumps(document, indent=1) + "\n"
 
 
 def openvino_devices(cluster: Cluster) -> list[str]:
-    """The devices as OpenVINO names them: one CPU, the others numbered by their kind (`GPU.0`); "" for a kind that it
-    has not.
+    """The devices as OpenVINO names them: `CPU`, and others numbered within their kind (`GPU.0`); "" for an unknown
+    kind.
 
     >>> import gnnplace as gp
     >>> openvino_devices(gp.problem("squeezenet", cluster="k40-2").cluster)
@@ -62,7 +61,7 @@ def openvino_devices(cluster: Cluster) -> list[str]:
 
 
 def affinities(problem: Problem, placement: Placement, path: str) -> dict[str, int]:
-    """The device of every layer, by its name. Raises ValueError where two layers have one name."""
+    """The device of every layer, by its name. Raises ValueError if two layers have one name."""
     document = read_document(path)
     sources, order = wired(document)
     _check_names(path, document.layers)
@@ -73,13 +72,14 @@ def affinities(problem: Problem, placement: Placement, path: str) -> dict[str, i
         for source, _ in sources[index]:
             if device[source] == NONE and document.layers[index].kind != "Result":
                 device[source] = device[index]
-    for index in order:  # results, and what nothing reads
+    for index in order:  # results, and layers that nothing reads
         if device[index] == NONE:
             device[index] = next((device[source] for source, _ in sources[index]), int(placement.device[0]))
     return {layer.name: device[index] for index, layer in enumerate(document.layers)}
 
 
 def _check_devices(problem: Problem, placement: Placement, names: list[str]) -> None:
+    """Raises UnsayableError for devices that OpenVINO lacks, and for several CPUs."""
     devices = sorted(set(placement.device.tolist()))
     absent = [problem.cluster.device_names[device] for device in devices if not names[device]]
     if absent:
@@ -95,6 +95,7 @@ def _check_devices(problem: Problem, placement: Placement, names: list[str]) -> 
 
 
 def _check_names(path: str, layers: list[Layer]) -> None:
+    """Raises ValueError for layers of one name."""
     repeated = [name for name, count in Counter(layer.name for layer in layers).items() if count > 1]
     if repeated:
         raise ValueError(

@@ -1,6 +1,4 @@
-"""A split_spec tried before it is written: PyTorch's own tracer cuts the
-module, and each stage gets what its schedule would give it.
-"""
+"""The trial of a split_spec: PyTorch's own tracer cuts the module, and the first stage runs on its inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from gnnplace.exports.lent import lent
-from gnnplace.exports.refusal import MOST_CHARACTERS, Fault, Tried, listed
+from gnnplace.exports.refusal import Fault, TrialResult, error_line, listed
 from gnnplace.frontends.torch.inference import evaluating
 from gnnplace.frontends.torch.inputs import ExampleInputs
 from gnnplace.frontends.torch.step import TorchInference, TorchStep
@@ -22,39 +20,41 @@ from gnnplace.frontends.torch.trace import CompositeLstm, fake
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def pipelined(step: TorchStep | TorchInference, first: Sequence[str]) -> Tried:
-    """What came of cutting the step's module before the calls of some modules. The module is left as it was."""
+def try_stages(step: TorchStep | TorchInference, first: Sequence[str]) -> TrialResult:
+    """The result of cutting the step's module before the `first` module of each later stage. The module is restored."""
     try:
         with lent(step.module), CompositeLstm():
             if isinstance(step, TorchStep):
-                return Tried(_fault(step, first))
-            with evaluating(step.module):
-                return Tried(_fault(step, first))
-    except Exception as error:  # of the module's code, or of PyTorch's tracer
-        return Tried(Fault(" ".join(f"{type(error).__name__}: {error}".split())[:MOST_CHARACTERS], ""))
+                reason = _refusal(step, first)
+            else:
+                with evaluating(step.module):
+                    reason = _refusal(step, first)
+    except Exception as error:  # the module's code, or PyTorch's tracer
+        reason = error_line(error)
+    return TrialResult() if reason is None else TrialResult(Fault(reason, ""))
 
 
-def _fault(step: TorchStep | TorchInference, first: Sequence[str]) -> Fault | None:
+def _refusal(step: TorchStep | TorchInference, first: Sequence[str]) -> str | None:
+    """Why PyTorch can't run the module as these stages; None if it can."""
     calls = _calls(step)
     if len(calls) != 1:
-        return Fault(
+        return (
             f"a pipeline runs the module's own forward pass once a micro-batch, and the step calls it {len(calls)} "
-            "times",
-            "",
+            "times"
         )
     positional, named = calls[0]
-    if said := _unfit((positional, named)):
-        return Fault(said, "")
+    if reason := _unfit((positional, named)):
+        return reason
     spec = dict.fromkeys(first, SplitPoint.BEGINNING)
     pipe = pipeline(step.module, mb_args=positional, mb_kwargs=named, split_spec=spec)
-    said = _cut(pipe, len(first) + 1, trains=isinstance(step, TorchStep))
-    if said is None:
-        pipe.get_stage_module(0)(*positional, **named)
-    return None if said is None else Fault(said, "")
+    if reason := _wrong_cut(pipe, len(first) + 1, trains=isinstance(step, TorchStep)):
+        return reason
+    pipe.get_stage_module(0)(*positional, **named)
+    return None
 
 
 def _calls(step: TorchStep | TorchInference) -> list[Call]:
-    """What the step calls its module with, each time."""
+    """The arguments of each call of the module in a step."""
     calls: list[Call] = []
 
     def note(_: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -75,7 +75,7 @@ def _calls(step: TorchStep | TorchInference) -> list[Call]:
 
 
 def _unfit(call: Call) -> str | None:
-    """What of a call's arguments a schedule can't cut into micro-batches."""
+    """Why a schedule can't cut a call's arguments into micro-batches; None if it can."""
     strange = [
         type(leaf).__name__
         for leaf in pytree.tree_leaves(call, is_leaf=lambda leaf: leaf is None)
@@ -87,25 +87,27 @@ def _unfit(call: Call) -> str | None:
     return f"inputs are cut along their first dimension, and they have {listed(rows)} rows" if len(rows) > 1 else None
 
 
-def _cut(pipe: Pipe, stages: int, trains: bool) -> str | None:
-    """What PyTorch refuses of the stages that a module was cut into, or runs wrong."""
+def _wrong_cut(pipe: Pipe, stages: int, trains: bool) -> str | None:
+    """What PyTorch refuses in the stages that it cut the module into, or would run wrong; None if there is nothing."""
     if pipe.num_stages != stages:
         return (
             f"it is cut into {pipe.num_stages} stages, not {stages}: some begin with modules that are never "
             "called, or with none that is"
         )
     for node in pipe.split_gm.graph.nodes:
-        made = 0 if node.op == "placeholder" else _stage(node)
+        producer = 0 if node.op == "placeholder" else _stage(node)
         readers = [stage for user in node.users if (stage := _stage(user)) is not None]
         if node.op == "placeholder" and any(readers):
             return f"the first stage alone takes inputs, and stage {max(readers)} reads {node.target}"
-        if trains and made is not None and max(readers, default=0) > made + 1:
-            return f"a gradient goes to the stage before alone, and stage {max(readers)} reads what stage {made} makes"
+        if trains and producer is not None and max(readers, default=0) > producer + 1:
+            return (
+                f"a gradient goes to the stage before alone, and stage {max(readers)} reads what stage {producer} makes"
+            )
     return None
 
 
 def _stage(node: Node) -> int | None:
-    """The number of the stage that a node calls, or takes an output of."""
+    """The number of the stage that a node calls or selects an output of."""
     if node.op == "call_module":
         return int(str(node.target).rpartition("_")[2])
     source = node.args[0] if node.op == "call_function" and node.args else None

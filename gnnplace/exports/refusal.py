@@ -1,6 +1,6 @@
-"""What a target can't say: a placement finer than its words, a graph of another framework, what failed in its trial.
+"""Why a target refuses a placement: it can't express it, the graph is of another framework, or its trial failed.
 
-With it go the options of `gnnplace place` that keep together what a target can't part.
+A refusal advises the options of `gnnplace place` that keep together what the target can't separate.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from typing import NamedTuple
 
 from gnnplace.choices import Granularity
 
-NAMED = 3  # of what a message lists
+LISTED_NAMES = 3  # in one message
 MOST_CHARACTERS = 200  # of another program's error
 ONE_DEVICE = "--devices with one device would"
 
 
 class UnsayableError(ValueError):
-    """A placement that a target can't say. The message names the ops or modules, and what would do instead."""
+    """A placement that a target can't express. The message names the ops or modules, and what to do instead."""
 
 
 class Fault(NamedTuple):
-    """What went wrong, the path of the module in whose own code it did ("" is
-    the model's), and whether it does so on one device, too.
+    """An error of a trial, with the path of the module whose own code raised it ("" for the model itself).
+
+    `always`: one device raises it, too.
     """
 
     what: str
@@ -31,14 +32,23 @@ class Fault(NamedTuple):
     always: bool = False
 
 
-class Tried(NamedTuple):
-    """What came of a trial: a `fault` of what was tried, or why it could not be (`untried`), or neither."""
+class TrialResult(NamedTuple):
+    """The result of a trial: its `fault`, or why there was no trial (`untried`); neither if it succeeded."""
 
     fault: Fault | None = None
     untried: str | None = None
 
 
-NOT_AT_HAND = Tried(untried="whose module is not at hand")
+NOT_AT_HAND = TrialResult(untried="whose module is not at hand")
+
+
+def error_line(error: Exception) -> str:
+    """Another program's error on one line, shortened.
+
+    >>> error_line(ValueError("no such\\n  device"))
+    'ValueError: no such device'
+    """
+    return " ".join(f"{type(error).__name__}: {error}".split())[:MOST_CHARACTERS]
 
 
 def listed(names: Sequence[str]) -> str:
@@ -47,12 +57,12 @@ def listed(names: Sequence[str]) -> str:
     >>> listed(["a", "b", "c", "d"])
     'a, b, c and 1 more'
     """
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+    more = f" and {len(names) - LISTED_NAMES} more" if len(names) > LISTED_NAMES else ""
+    return ", ".join(names[:LISTED_NAMES]) + more
 
 
 def together(module: str, other: str) -> str:
-    """What keeps two modules on one device.
+    """Advice to keep the innermost module around two modules on one device.
 
     >>> together("layers.0.input", "layers.1.hidden"), together("wte", "head")
     ('place with --keep-whole layers', 'no granularity would do, --devices with one device would')
@@ -62,13 +72,13 @@ def together(module: str, other: str) -> str:
 
 
 def around(module: str, other: str) -> list[str]:
-    """The parts of the innermost module that two are in."""
+    """The path, in parts, of the innermost module that contains two modules."""
     pairs = zip(module.split("."), other.split("."), strict=False)
     return [part for part, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
 
 
 def beside(module: str, other: str) -> str:
-    """What keeps two modules on one device, and nothing else there.
+    """Advice to keep two modules, and no others, on one device.
 
     >>> beside("wte", "lm_head")
     'place with --granularity module --keep-whole wte+lm_head'
@@ -77,11 +87,11 @@ def beside(module: str, other: str) -> str:
 
 
 def whole(paths: Iterable[str], granularity: Granularity = "module") -> str:
-    """What keeps each of some modules whole, and those that are numbered like them.
+    """Advice to keep each module whole, and with a numbered module all of its number's siblings.
 
     >>> whole(["blocks.0.mlp", "blocks.3", "encoder.mix"])
     "place with --granularity module --keep-whole 'blocks.*' encoder.mix"
     """
     patterns = dict.fromkeys(".".join("*" if part.isdigit() else part for part in path.split(".")) for path in paths)
-    outer = [each for each in patterns if not any(each.startswith(f"{other}.") for other in patterns)]
-    return f"place with --granularity {granularity} --keep-whole {' '.join(map(shlex.quote, outer))}"
+    outermost = [pattern for pattern in patterns if not any(pattern.startswith(f"{other}.") for other in patterns)]
+    return f"place with --granularity {granularity} --keep-whole {' '.join(map(shlex.quote, outermost))}"

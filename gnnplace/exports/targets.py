@@ -1,25 +1,96 @@
-"""Placements as other programs read them, target by target (`table`), and what a plan promises that they don't keep."""
+"""The targets of `gnnplace export`: programs that read placements, and for each the function that writes its files.
+
+The parser of the command needs the table alone. So this module imports what takes time only when a file is written.
+"""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import numpy as np
+if TYPE_CHECKING:
+    from gnnplace.exports.trial import Say, Trial
+    from gnnplace.graph import ComputationGraph
+    from gnnplace.placement import Placement
+    from gnnplace.problems import Problem
 
-from gnnplace.exports.homes import LATER
-from gnnplace.exports.model import Model
-from gnnplace.exports.table import TARGETS
-from gnnplace.exports.trial import Say, Trial
-from gnnplace.formats import strict_json
-from gnnplace.formats.atomic import write_folder, write_text
-from gnnplace.placement import Placement
-from gnnplace.problems import Problem
-from gnnplace.simulator.simulator import simulate
+Files = str | Mapping[str, str | bytes]  # the text of a file, or the files of a folder by their names
 
-Written = str | Mapping[str, str | bytes]  # the text of a file, or the files of a folder
+
+class Target(NamedTuple):
+    """A program that reads placements. The function that writes for it stands in `module`, under the target's name.
+
+    `takes_model`: the function needs the model that the graph was read from. `folder`: it writes a folder. `tries`: it
+    tries its result before it is written. `in_turn`: the program runs one device after another, always or in inference.
+    """
+
+    module: str
+    purpose: str
+    takes_model: bool = False
+    folder: bool = False
+    tries: bool = False
+    in_turn: Literal["always", "inference"] | None = None
+
+
+TARGETS = {
+    "accelerate": Target(
+        "gnnplace.exports.device_map",
+        "the device_map of accelerate and transformers, module by module, as JSON",
+        tries=True,
+        in_turn="inference",
+    ),
+    "chrome-trace": Target(
+        "gnnplace.exports.chrome_trace", "the simulated step, for ui.perfetto.dev or chrome://tracing"
+    ),
+    "dot": Target("gnnplace.exports.graphs", "the graph for Graphviz, coloured by device"),
+    "graphml": Target(
+        "gnnplace.exports.graphs",
+        "the graph for networkx, yEd or Gephi, with device, module, start and end of every op",
+    ),
+    "networkx": Target("gnnplace.exports.graphs", "the same for networkx, as node-link JSON"),
+    "openvino": Target(
+        "gnnplace.exports.openvino_affinity",
+        "the affinity of every node of the placed .xml, for HETERO, as JSON",
+        takes_model=True,
+        in_turn="always",
+    ),
+    "onnxruntime": Target(
+        "gnnplace.exports.onnx_segments",
+        "a folder: an .onnx for each segment on a device, a manifest, a program",
+        takes_model=True,
+        folder=True,
+        in_turn="always",
+    ),
+    "tensorflow": Target(
+        "gnnplace.exports.tensorflow_devices",
+        "a folder: devices of ops, a device function, the placed GraphDef",
+        takes_model=True,
+        folder=True,
+    ),
+    "torch-pipelining": Target(
+        "gnnplace.exports.stages", "the split_spec of torch.distributed.pipelining, as JSON", tries=True
+    ),
+}
+
+
+class Model(NamedTuple):
+    """The model that a graph was read from: GRAPH as commands take it, with its sizes of dimensions and its fetches."""
+
+    path: str  # a file, FILE.py:FUNCTION, or a name of the corpus
+    dims: Mapping[str, int] = {}
+    fetches: tuple[str, ...] = ()
+
+
+def check_same(read: ComputationGraph, placed: ComputationGraph, model: Model) -> None:
+    """Raises ValueError if the graph read from the model is not the placed graph."""
+    if read.sha256 != placed.sha256:
+        raise ValueError(
+            f"{model.path}: its graph has the checksum {read.sha256[:12]}..., that of the placed one is "
+            f"{placed.sha256[:12]}..."
+        )
 
 
 def exported(
@@ -29,27 +100,32 @@ def exported(
     model: Model | None = None,
     say: Say = warnings.warn,
     trial: Trial | None = None,
-) -> Written:
-    """A placement as target `to` reads it: the text of a file, or the files of a folder by their names.
+) -> Files:
+    """The files in which target `to` reads a placement.
 
-    `say` is told what could not be tried, and what of the planned time the target's program does not keep; `trial` is
-    that of the module where another process has it. Raises ValueError for an unknown target, for what a target can't
-    say (`UnsayableError`), and where it needs the model and has none or another one.
+    `say` receives one line if the files could not be tried, and one if the target's program can't keep the planned step
+    time. `trial` tries the module where another process holds it. Raises ValueError for an unknown target, for a
+    placement that the target can't express (`UnsayableError`), and for a missing or different model.
 
     >>> import gnnplace as gp
     >>> problem = gp.problem("squeezenet", cluster="k40-2")
     >>> exported(problem, gp.place(problem, "gpu"), "dot").splitlines()[0]
     'digraph "squeezenet" {'
     """
+    from gnnplace.exports.homes import LATER
+    from gnnplace.formats import strict_json
+
     if to not in TARGETS:
         raise ValueError(f"--to: {strict_json.unknown('target', to, tuple(TARGETS))}")
     target = TARGETS[to]
+    write = getattr(import_module(target.module), to.replace("-", "_"))
     more = (*((model,) if target.takes_model else ()), *((say, trial) if target.tries else ()))
-    written: Written = getattr(import_module(target.module), to.replace("-", "_"))(problem, placement, *more)
+    files: Files = write(problem, placement, *more)
     trains = problem.graph.phase.among(LATER).any()
-    if (target.in_turn == "always" or (target.in_turn and not trains)) and (told := in_turn(problem, placement, to)):
-        say(told)
-    return written
+    in_turn = target.in_turn == "always" or (target.in_turn == "inference" and not trains)
+    if in_turn and (warning := lost_overlap(problem, placement, to)):
+        say(warning)
+    return files
 
 
 def export(
@@ -61,43 +137,52 @@ def export(
     say: Say = warnings.warn,
     trial: Trial | None = None,
 ) -> None:
-    """Writes `exported` to a file or a folder, whole or not at all. Raises ValueError as it does, and OSError."""
-    written = exported(problem, placement, to, model, say, trial)
-    if isinstance(written, str):
-        write_text(path, written)
+    """Writes the result of `exported` to a file or a folder, whole or not at all.
+
+    Raises ValueError as `exported` does, and OSError.
+    """
+    from gnnplace.formats.atomic import write_folder, write_text
+
+    files = exported(problem, placement, to, model, say, trial)
+    if isinstance(files, str):
+        write_text(path, files)
     else:
-        write_folder(path, written)
+        write_folder(path, files)
 
 
-def in_turn(problem: Problem, placement: Placement, program: str) -> str | None:
-    """One line where the planned step counts on an overlap of devices that a program does not make.
+def lost_overlap(problem: Problem, placement: Placement, program: str) -> str | None:
+    """One line with the overlap of devices that a program which runs one after another loses, and its least step time.
+
+    None if the devices of the planned step don't overlap.
 
     >>> import gnnplace as gp
     >>> problem = gp.problem("squeezenet", cluster="k40-2")
-    >>> in_turn(problem, gp.place(problem, "gpu"), "it")
-    >>> in_turn(problem, gp.place(problem, "heft"), "it").split(" of ")[0]
+    >>> lost_overlap(problem, gp.place(problem, "gpu"), "it")
+    >>> lost_overlap(problem, gp.place(problem, "heft"), "it").split(" of ")[0]
     'it runs one device after another, and 3.581 ms'
     """
+    from gnnplace.simulator.simulator import simulate
+
     (result,) = simulate(problem, [placement], timeline=True)
     if result.timeline is None or result.step_time_ns is None:
         return None
     start, end = result.timeline.start_ns, result.timeline.end_ns
-    apart = sum(
-        _covered(start[on], end[on]) for on in (placement.device == device for device in range(problem.num_devices))
-    )
-    overlap = apart - _covered(start, end)
-    planned, gained, least = (f"{ns / 1e6:,.3f} ms" for ns in (result.step_time_ns, overlap, apart))
-    told = (
-        f"{program} runs one device after another, and {gained} of the planned {planned} overlap: its step takes "
+    on_device = (placement.device == device for device in range(problem.num_devices))
+    in_turn_ns = sum(_covered_ns(start[ops].tolist(), end[ops].tolist()) for ops in on_device)
+    overlap_ns = in_turn_ns - _covered_ns(start.tolist(), end.tolist())
+    if not overlap_ns:
+        return None
+    planned, overlap, least = (f"{ns / 1e6:,.3f} ms" for ns in (result.step_time_ns, overlap_ns, in_turn_ns))
+    return (
+        f"{program} runs one device after another, and {overlap} of the planned {planned} overlap: its step takes "
         f"{least} at least"
     )
-    return told if overlap else None
 
 
-def _covered(start_ns: np.ndarray, end_ns: np.ndarray) -> int:
+def _covered_ns(start_ns: Sequence[int], end_ns: Sequence[int]) -> int:
     """The length of the union of intervals."""
-    if not len(start_ns):
-        return 0
-    order = np.argsort(start_ns, kind="stable")
-    reached = np.concatenate([[0], np.maximum.accumulate(end_ns[order])[:-1]])
-    return int(np.maximum(0, end_ns[order] - np.maximum(start_ns[order], reached)).sum())
+    covered_ns = until_ns = 0
+    for start, end in sorted(zip(start_ns, end_ns, strict=True)):
+        covered_ns += max(0, end - max(start, until_ns))
+        until_ns = max(until_ns, end)
+    return covered_ns

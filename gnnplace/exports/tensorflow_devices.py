@@ -1,8 +1,7 @@
-"""Devices of TensorFlow's ops: as JSON, as a device function for graphs and `tf.function`s, and within the GraphDef
-that was placed.
+"""Devices of TensorFlow's ops: as JSON, as a device function for graphs and `tf.function`s, and in the placed GraphDef.
 
-TensorFlow itself says any placement. What was pruned from the step has no device: TensorFlow puts it where its
-resources and inputs are.
+TensorFlow expresses any placement. An op that was pruned from the step has no device: TensorFlow puts it with its
+resources and inputs.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from pathlib import Path
 
 from gnnplace.cluster import Cluster
 from gnnplace.exports import model_files
-from gnnplace.exports.model import Model, check_same
 from gnnplace.exports.refusal import UnsayableError, listed
+from gnnplace.exports.targets import Model, check_same
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 
@@ -24,7 +23,7 @@ FUNCTION = Path(model_files.__file__).with_name("device_function.py")
 
 
 def tensorflow(problem: Problem, placement: Placement, model: Model | None) -> dict[str, str | bytes]:
-    """The files of a folder: `devices.json`, `device_function.py`, and `graph.pb` where the model is a GraphDef."""
+    """The files of a folder: `devices.json`, `device_function.py`, and `graph.pb` if the model is a GraphDef."""
     _check_kinds(problem, model)
     devices = op_devices(problem, placement)
     files: dict[str, str | bytes] = {
@@ -49,16 +48,16 @@ def op_devices(problem: Problem, placement: Placement) -> dict[str, str]:
 
 
 def device_strings(cluster: Cluster) -> list[str]:
-    """The devices as TensorFlow numbers them, by their kind, in the order of the cluster."""
+    """The devices as TensorFlow names them: numbered within their kind, in the order of the cluster."""
     kinds = [device.kind.upper() for device in cluster.devices]
     return [f"/device:{kind}:{kinds[:index].count(kind)}" for index, kind in enumerate(kinds)]
 
 
 def placed_graphdef(problem: Problem, model: Model, devices: Mapping[str, str]) -> bytes:
-    """The binary GraphDef; open dimensions of placeholders have the sizes that were placed. Raises ValueError for
-    another model.
+    """The binary GraphDef. Unknown dimensions of placeholders have the sizes of the placed graph.
 
-    The file is parsed in this process only after a child process has read it within limits.
+    This process parses the file only after a child process has read it within limits. Raises ValueError if the model
+    is not the placed one.
     """
     from gnnplace.frontends.tensorflow.graphdef import read_graphdef
     from gnnplace.frontends.tensorflow.graphdef_child import checked, parsed  # TensorFlow takes seconds to import
@@ -72,7 +71,7 @@ def placed_graphdef(problem: Problem, model: Model, devices: Mapping[str, str]) 
 
 
 def _check_kinds(problem: Problem, model: Model | None) -> None:
-    """Raises UnsayableError for a graph of another framework: its ops are none of TensorFlow's."""
+    """Raises UnsayableError for a graph of another framework."""
     if model is not None and Path(model.path).suffix in OTHERS:
         raise UnsayableError(
             f"tensorflow: {model.path} is no graph of TensorFlow; {Path(model.path).suffix} goes to another target"

@@ -1,8 +1,7 @@
-"""Trials of exports: the target's own program runs the step's module before anything is written, where that module is
-at hand.
+"""Trials: before an export is written, the target's own program runs the step's module, if its process holds it.
 
-A trial is a function of a target and of what it has to try. That of a graph which this process captured runs here; a
-command, which never runs what a user wrote itself, has one that asks the process which did.
+A trial is a function of a target and of what the target tries. A graph that this process captured is tried here. A
+command never runs a user's code itself: its trial asks the process that captured the graph.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ Say = Callable[[str], object]
 Trial = Callable[..., Any]
 
 
-def tried(graph: ComputationGraph, target: str, *given: Any) -> Any:
-    """What came of the trial of a target with the step that a graph was captured from here."""
+def tried(graph: ComputationGraph, target: str, *request: Any) -> Any:
+    """The result of a target's trial with the step that this process captured the graph from."""
     step = step_of(graph)
     if target == "accelerate":
         from gnnplace.exports.homes import outermost
 
         if step is None:
-            (homes,) = given
+            (homes,) = request
             return outermost(homes, {}, {}), NOT_AT_HAND
-        from gnnplace.exports.accelerate_trial import accelerated
+        from gnnplace.exports.accelerate_trial import try_homes
 
-        return accelerated(step, *given)
+        return try_homes(step, *request)
     if step is None:
         return NOT_AT_HAND
-    from gnnplace.exports.pipelining_trial import pipelined
+    from gnnplace.exports.pipelining_trial import try_stages
 
-    return pipelined(step, *given)
+    return try_stages(step, *request)

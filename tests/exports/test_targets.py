@@ -21,7 +21,7 @@ from gnnplace.complaints import printable
 from gnnplace.exports.chrome_trace import chrome_trace
 from gnnplace.exports.device_map import device_map
 from gnnplace.exports.refusal import UnsayableError
-from gnnplace.exports.targets import exported, in_turn
+from gnnplace.exports.targets import exported, lost_overlap
 from gnnplace.placement import Placement, check
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
@@ -178,7 +178,7 @@ def test_a_device_map_covers_every_module_and_refuses_split_ones():
 def test_what_overlaps_in_the_plan_and_not_in_a_program_is_said(name):
     problem = gp.problem(name, cluster="k40-2")
     plan = gp.place(problem, "heft")
-    told = in_turn(problem, plan, "it")
+    told = lost_overlap(problem, plan, "it")
     step, busy = plan.step.step_time_ns / 1e6, plan.step.busy_ns.sum() / 1e6
     assert told is not None and f"of the planned {step:,.3f} ms overlap: its step takes {busy:,.3f} ms at least" in told
-    assert in_turn(problem, gp.place(problem, "gpu"), "it") is None
+    assert lost_overlap(problem, gp.place(problem, "gpu"), "it") is None

@@ -1,16 +1,16 @@
-"""The graph that really runs: that of the computation graph, op by op and edge by edge, under the same names.
+"""The graph that TensorFlow runs: the computation graph, op by op and edge by edge, under the same names.
 
-`runnable` promises: a node for each op of the pruned step, with exactly its edges. So a variable is read once (as
-`read_step` has it), a placeholder is a constant that stays on its device, and what only looks at static shapes is a
-constant that waits for its inputs. An op that looks at a shape known only in the step keeps its data input, an edge
-more than the computation graph has: `Runnable.differences` names it. Nothing asks to stand with anything (`_class`):
-the plan says where ops stand.
+`runnable` makes a node for each op of the pruned step, with exactly its edges. A variable is read once (as in
+`read_step`). A placeholder is a constant, which stays on its device. An op that only reads static shapes is a constant,
+which waits for the op's inputs. An op that reads a shape known only in the step keeps its data input, an edge that the
+computation graph lacks: `Runnable.differences` names it. The plan decides devices, so colocations (`_class`) are
+removed.
 
-`placed` adds devices and order: a control edge leads from each op to the next one of its device. What a core makes for
-another one it sends before it begins its next op: sends and receipts are nodes of their own there, in the place of
-those that TensorFlow would add, which nothing waits for and which a busy core leaves lying for milliseconds. TensorFlow
-itself adds those from and to GPUs; there a constant that other devices need is an identity of one, so that it is sent
-like any other tensor.
+`placed` adds devices and order. A control edge leads from each op to the next op of its device. A core sends an op's
+outputs to other cores before it begins its next op: sends and receipts are explicit nodes there. Nothing would wait for
+the sends that TensorFlow would add, and a busy core would delay them by milliseconds. From and to GPUs TensorFlow
+itself adds sends. A constant that another device needs becomes the identity of a constant, so that it is sent like any
+tensor.
 """
 
 from __future__ import annotations
@@ -29,25 +29,23 @@ from gnnplace.frontends.tensorflow.kinds import SHAPE_READERS
 from gnnplace.frontends.tensorflow.pruned import PrunedStep
 from gnnplace.graph import ComputationGraph
 
-EXTRA = "gnnplace"  # the scope of nodes that are no ops of the step
+EXTRA = "gnnplace"  # the scope of added nodes
 
 
 @dataclass(frozen=True, eq=False)
 class Runnable:
-    """Nodes in the order of the step's ops, those that serve one of them, and
-    the ops with an edge more than the computation graph.
-    """
+    """The nodes of a step without devices."""
 
-    nodes: tuple[tf.compat.v1.NodeDef, ...]
+    nodes: tuple[tf.compat.v1.NodeDef, ...]  # in the order of the step's ops
     helpers: Mapping[str, int]  # the op that each extra node serves
     extra: tuple[tf.compat.v1.NodeDef, ...]
-    differences: tuple[str, ...]
-    versions: tf.compat.v1.GraphDef  # nothing but versions
-    types: Mapping[str, int]  # of tensors, by their names
+    differences: tuple[str, ...]  # the ops with an edge that the computation graph lacks
+    versions: tf.compat.v1.GraphDef  # only its versions
+    types: Mapping[str, int]  # of tensors by name
 
 
 def runnable(step: PrunedStep, inputs: Mapping[str, np.ndarray]) -> Runnable:
-    """The nodes of a step whose placeholders hold `inputs`, by the placeholders' names."""
+    """The nodes of a step. `inputs` are the values of placeholders by name."""
     nodes, extra, differences = [], [], []
     helpers: dict[str, int] = {}
     for i, op in enumerate(step.ops):
@@ -81,13 +79,11 @@ def runnable(step: PrunedStep, inputs: Mapping[str, np.ndarray]) -> Runnable:
 def placed(
     step: Runnable, computation: ComputationGraph, plan: ExecutionPlan, devices: Sequence[str]
 ) -> tf.compat.v1.GraphDef:
-    """The step with every node on its device, ops of one device in the order of the plan; `devices` are their names in
-    TensorFlow.
+    """The step with every node on its device, and the ops of each device in the order of the plan.
 
-    Control edges between devices that this order implies are left out (`transforms.control_messages`).
-
-    `{EXTRA}/done/{d}` runs when device `d` has nothing left to do. Who runs the graph tells its sends and receipts
-    which devices those are that have these names (`incarnations`).
+    `devices` are TensorFlow's names. Control edges between devices that this order implies are left out
+    (control_edges.py). `{EXTRA}/done/{d}` runs when device `d` has finished. Before the graph runs, `incarnations` must
+    set which devices have these names.
     """
     graph = tf.compat.v1.GraphDef()
     graph.CopyFrom(step.versions)
@@ -97,10 +93,10 @@ def placed(
     for edge in np.flatnonzero(~needed(computation, plan.device, plan.order)).tolist():
         nodes[computation.edge_dst[edge]].input.remove(f"^{nodes[computation.edge_src[edge]].name}")
     sends = _send(graph, nodes, plan, step.types)
-    where = {node.name: node.device for node in graph.node}
-    left = {source for node in nodes for source in map(_source, node.input) if where[source] != node.device}
+    device_of = {node.name: node.device for node in graph.node}
+    sent = {source for node in nodes for source in map(_source, node.input) if device_of[source] != node.device}
     for node in nodes:
-        if node.op == "Const" and node.name in left:
+        if node.op == "Const" and node.name in sent:
             _keep(graph, node)
     for d, last in _order(nodes, sends, plan).items():
         graph.node.add(name=f"{EXTRA}/done/{d}", op="NoOp", device=devices[d], input=[f"^{last}"])
@@ -115,6 +111,7 @@ def incarnations(graph: tf.compat.v1.GraphDef, device_incarnations: Mapping[str,
 
 
 def _on(graph: tf.compat.v1.GraphDef, node: tf.compat.v1.NodeDef, device: str) -> tf.compat.v1.NodeDef:
+    """A copy of a node, added to a graph on a device."""
     copy = graph.node.add()
     copy.CopyFrom(node)
     copy.device = device
@@ -122,9 +119,7 @@ def _on(graph: tf.compat.v1.GraphDef, node: tf.compat.v1.NodeDef, device: str) -
 
 
 def _keep(graph: tf.compat.v1.GraphDef, node: tf.compat.v1.NodeDef) -> None:
-    """Turns a constant into an Identity of a constant. TensorFlow would copy a small constant to each device that needs
-    it.
-    """
+    """Turns a constant into the Identity of one. TensorFlow would copy a small constant to each reader's device."""
     constant = _on(graph, node, node.device)
     constant.name = f"{EXTRA}/constant/{node.name}"
     del constant.input[:]
@@ -138,9 +133,10 @@ def _keep(graph: tf.compat.v1.GraphDef, node: tf.compat.v1.NodeDef) -> None:
 def _send(
     graph: tf.compat.v1.GraphDef, nodes: Sequence[tf.compat.v1.NodeDef], plan: ExecutionPlan, types: Mapping[str, int]
 ) -> Mapping[str, Sequence[str]]:
-    """Sends each tensor once to every other core that needs it, and makes the consumers there read what was received.
-    An op that another core must wait for sends an empty tensor. Returns the sends of each op: by output, then by
-    destination; control comes last.
+    """Sends each tensor once to every other core that needs it; the consumers there read the received tensor.
+
+    An op that another core waits for sends an empty tensor. Returns the sends of each op: by output, then by
+    destination, control last.
     """
     node_by_name = {node.name: node for node in nodes}
     crossing = []
@@ -166,7 +162,7 @@ def _send(
 def _transfer(
     graph: tf.compat.v1.GraphDef, source: tf.compat.v1.NodeDef, tensor: str, device: str, types: Mapping[str, int]
 ) -> tuple[tf.compat.v1.NodeDef, tf.compat.v1.NodeDef]:
-    """A send and its receipt, `tensor` being written as an input."""
+    """A send and its receipt. `tensor` is written as in a node's inputs."""
     name = f"{tensor.lstrip('^').replace(':', '/')}{'/done' * tensor.startswith('^')}{device.replace(':', '_')}"
     if tensor.startswith("^"):
         empty = _on(graph, _constant(f"{EXTRA}/empty/{name}", np.zeros(0, dtype=np.float32)), source.device)
@@ -218,9 +214,7 @@ def _constant(name: str, value: np.ndarray) -> tf.compat.v1.NodeDef:
 
 
 def _shapes(op: tf.Operation) -> list[np.ndarray] | None:
-    """What an op that only looks at shapes yields; None for another op
-    and where a shape is not known before the step.
-    """
+    """The outputs of an op that only reads shapes; None for another op, and if a shape isn't known before the step."""
     if op.type not in SHAPE_READERS:
         return None
     shapes = [_static_shape(tensor) for tensor in op.inputs]

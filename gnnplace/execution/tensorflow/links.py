@@ -1,4 +1,4 @@
-"""Measures how long a tensor takes from one server process to another, and how much CPU time that takes."""
+"""Measures how long a tensor takes from one server process to another, and the CPU time of the transfer."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from gnnplace.isolation.linux import processor_ns
 v1 = tf.compat.v1
 
 REPETITIONS = 15
-AFTERWARDS_S = 1e-3  # what servers do after a step counts
+AFTERWARDS_S = 1e-3  # the work of servers after a step counts
 SENT_BYTES = 2**27  # at most this much in one step
 
 
 def profile_link(
     devices: tuple[Device, Device], machine: Machine, template: Template, sizes: Sequence[int] = LINK_SIZES_BYTES
 ) -> tuple[LinkSample, ...]:
-    """Transfers from the first device to the second: the arrival time of a lone one, and how long it occupies each
-    side, in ns.
+    """Transfers from the first device to the second: the arrival time of a single transfer, and how long it occupies
+    each side, in ns.
 
-    Between cores a transfer occupies each side for half of the processor time of both servers: transfers sent at once
-    would wake a core only once and show half of that. With a GPU it is how much later the last of several transfers
-    sent at once arrives, for each of them.
+    Between cores a transfer occupies each side for half of the CPU time of both servers. Several transfers sent at once
+    would wake a core only once and show half of that. With a GPU, several transfers are sent at once; each occupies a
+    side for an equal part of the delay of the last.
     """
     servers = layout(devices, machine)
     started = template.start(servers.orders)
@@ -44,12 +44,13 @@ def profile_link(
 
 
 def _time(size: int, devices: Sequence[str], addresses: Sequence[str], pids: Sequence[int]) -> LinkSample:
+    """The transfer of one size. `pids` are the servers' processes if both are cores, else none."""
     many = max(2, min(16, SENT_BYTES // size) // 2 * 2)
     graph = tf.Graph()
     with graph.as_default():
         with tf.device(devices[0]):
             source = tf.fill([size], tf.constant(1, tf.uint8))
-        steps = [_hops(source, devices, hops) for hops in (2, 2 + many)]  # both servers take part in any case
+        steps = [_hops(source, devices, hops) for hops in (2, 2 + many)]  # both use both servers
         if not pids:
             steps += [_at_once(source, devices, tensors) for tensors in (1, many)]
     with placed_session(graph, addresses) as session:
@@ -59,7 +60,7 @@ def _time(size: int, devices: Sequence[str], addresses: Sequence[str], pids: Seq
     else:
         (one, _), (all_at_once, _) = together
         occupied = (all_at_once - one) // (many - 1)
-    occupied = max(0, occupied)  # differences of a busy machine
+    occupied = max(0, occupied)  # on a busy machine the difference may be negative
     return LinkSample(size, occupied, max((more - few) // many, occupied))
 
 
@@ -73,7 +74,7 @@ def _hops(tensor: tf.Tensor, devices: Sequence[str], hops: int) -> tf.Operation:
 
 
 def _at_once(tensor: tf.Tensor, devices: Sequence[str], tensors: int) -> tf.Operation:
-    """A step that sends this many tensors once each; all are ready at the same time."""
+    """A step that sends this many tensors, which are ready at the same time, once each."""
     arrived = []
     for _ in range(tensors):
         with tf.device(devices[0]):
@@ -87,7 +88,7 @@ def _at_once(tensor: tf.Tensor, devices: Sequence[str], tensors: int) -> tf.Oper
 def _medians(steps: Sequence[Callable[[], object]], pids: Sequence[int]) -> list[tuple[int, int]]:
     """For each step, the medians of its duration and of the CPU time of these processes, in ns.
 
-    The steps run in turns; the first two turns do not count.
+    The steps run in turns. The first two turns don't count.
     """
     samples: list[list[tuple[int, int]]] = [[] for _ in steps]
     for repetition in range(REPETITIONS + 2):

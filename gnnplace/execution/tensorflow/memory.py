@@ -1,7 +1,7 @@
-"""What the allocator of a core is asked for, as TensorFlow's own profiler says it.
+"""The bytes that tensors request from the allocator of a core, by TensorFlow's own profiler.
 
-The allocator's statistics count what it gives, which may be more: a free piece of less than twice the size is given
-whole.
+The allocator's statistics count the bytes that it gives, which may be more: it gives a free piece of less than twice
+the requested size whole.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gnnplace.execution.allocations import Allocation, held
+from gnnplace.execution.workload import Allocation, held_bytes
 
 ALLOCATED, FREED = "MemoryAllocation", "MemoryDeallocation"  # events of the profiler
 
 
 def begin(folder: str) -> int:
-    """Has the profiler of this process write into a folder; returns the bytes in use on its core."""
+    """Starts the profiler of this process, which writes into a folder. Returns the bytes in use on its core."""
     from tensorflow.config.experimental import get_memory_info
     from tensorflow.profiler.experimental import ProfilerOptions, start
 
@@ -26,7 +26,7 @@ def begin(folder: str) -> int:
 
 
 def end() -> None:
-    """Ends what `begin` began."""
+    """Stops the profiler."""
     from tensorflow.profiler.experimental import stop
 
     stop()
@@ -37,25 +37,26 @@ def recorded(folder: Path, before_bytes: int) -> list[tuple[int, int]]:
 
     Tensors below 256 KiB are left out, because another allocator holds them.
     """
-    (written,) = folder.rglob("*.xplane.pb")
-    return [(0, before_bytes), *((when, before_bytes + more) for when, more in held(allocations(written.read_bytes())))]
+    (profile,) = folder.rglob("*.xplane.pb")
+    changes = held_bytes(allocations(profile.read_bytes()))
+    return [(0, before_bytes), *((time_ns, before_bytes + change) for time_ns, change in changes)]
 
 
 def allocations(profile: bytes) -> Iterator[Allocation]:
     """The allocations and frees in a profile (of the protocol buffer `XSpace`).
 
-    A tensor that was allocated before the profile began is freed with all bytes that the allocator gave it, as in the
-    allocator's statistics.
+    The free of a tensor that was allocated before the profile began counts all bytes that the allocator gave it, as in
+    the allocator's statistics.
     """
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     addresses: set[int] = set()
-    for when, name, stats in sorted(_events(xplane_pb2.XSpace.FromString(profile)), key=lambda event: event[0]):
+    for time_ns, name, stats in sorted(_events(xplane_pb2.XSpace.FromString(profile)), key=lambda event: event[0]):
         if name == ALLOCATED:
             addresses.add(stats["addr"])
-            yield when, stats["requested_bytes"]
+            yield time_ns, stats["requested_bytes"]
         else:
-            yield when, -stats["requested_bytes" if stats["addr"] in addresses else "allocation_bytes"]
+            yield time_ns, -stats["requested_bytes" if stats["addr"] in addresses else "allocation_bytes"]
             addresses.discard(stats["addr"])
 
 
@@ -71,5 +72,6 @@ def _events(space: Any) -> Iterator[tuple[int, str, dict[str, int]]]:
                     yield began_ns + line.timestamp_ns + event.offset_ps // 1000, name, _stats(plane, event)
 
 
-def _stats(plane: Any, of: Any) -> dict[str, int]:
-    return {plane.stat_metadata[stat.metadata_id].name: stat.int64_value or stat.uint64_value for stat in of.stats}
+def _stats(plane: Any, holder: Any) -> dict[str, int]:
+    """The statistics of an event, or of the plane itself, by name."""
+    return {plane.stat_metadata[stat.metadata_id].name: stat.int64_value or stat.uint64_value for stat in holder.stats}

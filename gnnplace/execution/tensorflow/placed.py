@@ -1,4 +1,4 @@
-"""One placement of a TensorFlow step on its servers: variables loaded, checked, ready to run."""
+"""A placed TensorFlow step on its servers: it loads variables, checks what TensorFlow runs, and runs steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from gnnplace.execution.tensorflow.graph import EXTRA, incarnations
 from gnnplace.execution.tensorflow.servers import Server, Template, signal_name
-from gnnplace.execution.tensorflow.session import failures, placed_session
+from gnnplace.execution.tensorflow.session import failures, placed_session, task_of
 from gnnplace.execution.tensorflow.trace import RunTrace
 from gnnplace.execution.workload import ExecutionPlan, OpTimes, Outputs
 from gnnplace.graph import ComputationGraph
@@ -23,16 +23,16 @@ from gnnplace.isolation.outcome import MeasurementError
 v1 = tf.compat.v1
 
 MAX_MESSAGE_BYTES = 2**29  # gRPC refuses 2 GiB
-DEATH_S = 2.0  # how long after an error a dead server may take to be known
+DEATH_S = 2.0  # after an error, until the end of a dead server is known
 
 
 @dataclass(eq=False)
 class PlacedTensorFlowStep:
-    """A step on servers. Every run of it counts as a step, tracing ones and the first, which `check` makes."""
+    """A step on servers. Every run counts as a step, also a traced one and the first, which `check` runs."""
 
     computation: ComputationGraph
     plan: ExecutionPlan
-    devices: tuple[str, ...]  # in TensorFlow's words
+    devices: tuple[str, ...]  # TensorFlow's names
     loss: str
     train: str
     graph: tf.compat.v1.GraphDef
@@ -43,9 +43,9 @@ class PlacedTensorFlowStep:
     def load(self, values: Mapping[str, np.ndarray]) -> None:
         """Gives every variable its value.
 
-        First each core's allocator gets addresses for the whole step in one piece (`room_bytes`): in the small pieces
-        by which it grows otherwise, tensors leave remainders that no other one fits, and that count as used. It writes
-        to a 32nd of them; what a host refuses, it does without.
+        First each core's allocator reserves addresses for the whole step in one piece (`room_bytes`). If it grew by
+        small pieces, tensors would leave remainders in them that fit no other tensor and count as used. It writes to a
+        32nd of the piece; if the host refuses the piece, the allocator works without it.
         """
         with self._failures():
             with suppress(tf.errors.ResourceExhaustedError):
@@ -57,11 +57,11 @@ class PlacedTensorFlowStep:
                 session.run([session.graph.get_operation_by_name(f"{EXTRA}/assign/{name}") for name in part], feed)
 
     def check(self, more_edges: Sequence[tuple[int, int, int]]) -> None:
-        """Runs the first step and raises MeasurementError where TensorFlow did not run what the plan says."""
+        """Runs the first step. Raises MeasurementError if TensorFlow did not run the plan."""
         self.trace(partitions=True).check(self.plan, more_edges)
 
     def run(self, steps: int) -> list[int]:
-        """The nanoseconds of each step as this process sees them: from asking for it to knowing its loss."""
+        """Runs steps. Returns the ns of each in this process: from the request until the loss is known."""
         times = []
         with self._failures():
             step = self._callable
@@ -73,9 +73,7 @@ class PlacedTensorFlowStep:
         return times
 
     def outputs(self) -> Outputs:
-        """The losses of all steps so far and the variables now, slots
-        included, by the name of the op that holds them.
-        """
+        """The losses of all steps so far and the present variables (slots included), by the name of their op."""
         held = {
             name: int(size)
             for name, size in zip(self.computation.op_names, self.computation.persistent_bytes, strict=True)
@@ -88,29 +86,27 @@ class PlacedTensorFlowStep:
         return Outputs(tuple(self._losses), variables)
 
     def op_times(self, steps: int) -> list[OpTimes]:
-        """When each op ran, by TensorFlow's own step statistics."""
+        """The times of ops in TensorFlow's step statistics."""
         self._require_cpus("times of ops")
         return [self.trace().op_times() for _ in range(steps)]
 
     def peak_memory_bytes(self) -> list[int]:
-        """The peak memory of each device's tensors in one step: recorded
-        by the cores; on a GPU, TensorFlow's step statistics.
-        """
+        """The peak memory of each device's tensors in one step: recorded on cores, by step statistics on GPUs."""
         cores = [d for d, device in enumerate(self.plan.devices) if device.kind == "cpu"]
         with self.template.recording(self.servers[: len(cores)]) as recorded:
             trace = self.trace()
         return trace.peak_memory_bytes(self.plan, dict(zip(cores, recorded, strict=True)))
 
     def processor_ns(self) -> int:
-        """The processor time that the servers of this step have used since they began."""
+        """The processor time that the servers of this step have used since their start."""
         return sum(processor_ns(server.pid) for server in self.servers)
 
     def described(self) -> list[str]:
-        """What each device is, in TensorFlow's words."""
+        """TensorFlow's name of each device."""
         return list(self.devices)
 
     def close(self) -> None:
-        """Ends the servers that were started for this step, and with them all that they held."""
+        """Ends the servers of this step, which frees their memory."""
         if (session := self.__dict__.pop("_session", None)) is not None:
             with suppress(tf.errors.OpError):  # a server may be dead
                 session.close()
@@ -135,7 +131,7 @@ class PlacedTensorFlowStep:
         return self._session.make_callable(self._fetches)
 
     def trace(self, partitions: bool = False) -> RunTrace:
-        """Runs a step and returns TensorFlow's statistics of it, with the graphs of its devices where asked for."""
+        """Runs a step and returns TensorFlow's statistics of it; with `partitions` also the graph of each device."""
         options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE, output_partition_graphs=partitions)
         metadata = v1.RunMetadata()
         with self._failures():
@@ -144,6 +140,7 @@ class PlacedTensorFlowStep:
         return RunTrace(self.computation, self.devices, metadata)
 
     def _require_cpus(self, what: str) -> None:
+        """Raises MeasurementError(unsupported) if a device is no CPU."""
         for device in self.plan.devices:
             if device.kind != "cpu":
                 raise MeasurementError(
@@ -151,26 +148,28 @@ class PlacedTensorFlowStep:
                 )
 
     def _failures(self) -> AbstractContextManager[None]:
-        return failures(self._died, self._device_of)
+        return failures(self._dead_server, self._device_of)
 
-    def _died(self) -> str | None:
+    def _dead_server(self) -> str | None:
+        """Which server has ended and how, in words; None if all are alive."""
         for task, server in enumerate(self.servers):
             if (code := self.template.exit_code(server, DEATH_S / len(self.servers))) is not None:
-                held = [
-                    device.name
-                    for device, name in zip(self.plan.devices, self.devices, strict=True)
-                    if f"/task:{task}/" in name
-                ]
-                return f"the server of {', '.join(held)} ended with {signal_name(code)}"
+                return f"the server of {', '.join(self._devices_of_server(task))} ended with {signal_name(code)}"
         return None
 
+    def _devices_of_server(self, task: int) -> list[str]:
+        """The names of the plan's devices that a server holds."""
+        devices = zip(self.plan.devices, self.devices, strict=True)
+        return [device.name for device, name in devices if task_of(name) == task]
+
     def _device_of(self, op: str) -> str:
+        """The name of an op's device in the plan."""
         names = self.computation.op_names
         return self.plan.devices[self.plan.device[names.index(op)]].name if op in names else "its device"
 
 
 def _parts(values: Mapping[str, np.ndarray] | Mapping[str, int]) -> Iterator[list[str]]:
-    """The names in parts whose values fit one message, or of one."""
+    """The names in parts whose values fit one message; a value that is larger is a part by itself."""
     part: list[str] = []
     room = 0
     for name, value in values.items():

@@ -1,10 +1,9 @@
-"""A process that holds the devices of a plan: a TensorFlow server on one core, which runs one op at a time, or the
-server of the GPUs.
+"""A process that holds devices of a plan: a TensorFlow server on one core, which runs one op at a time, or of the GPUs.
 
-`python -m gnnplace.execution.tensorflow.server PARENT` runs the template: it imports TensorFlow once, then obeys
-orders, lines of JSON at standard input. `start` forks a server, in a hundredth of the time of an import; `stop` kills
-one; `record` makes one record its allocations in a `folder`, until `recorded`. It answers in lines of JSON: `started`,
-`ended`, `record`, `recorded`. The serial number of its order names a server.
+`python -m gnnplace.execution.tensorflow.server PARENT` runs the template. It imports TensorFlow once, then obeys
+orders: lines of JSON at standard input. `start` forks a server, in a hundredth of the time of an import; `stop` kills
+one; `record` makes one record its allocations in a `folder`, until `recorded`. Its answers are lines of JSON:
+`started`, `ended`, `record`, `recorded`. A server is named by the serial number of the order that started it.
 
 Nothing outlives its parent: the kernel kills servers with the template, and the template with the process PARENT.
 """
@@ -25,19 +24,19 @@ from gnnplace.isolation.linux import die_with_parent, keep_freed_memory, short_s
 
 
 class Forked(NamedTuple):
-    """A server that this process has forked: by which order, as which process."""
+    """A server that this process has forked: the serial number of its order, and its process."""
 
     serial: int
     pid: int
-    requests: int  # a pipe: of each two lines one says where to write what it allocates, one to end that
+    requests: int  # a pipe: odd lines name a folder for a record of allocations, even lines end the record
 
 
 def serve(core: int | None, logical_gpus: int, logical_gpu_bytes: int) -> Any:
-    """A server of this process: pinned to `core`, or where there is no core that of the GPUs.
+    """A server of this process: pinned to `core`, or without a core that of the GPUs.
 
-    A server on a core has two threads: ops that wait for each other keep one busy, and the other answers devices that
-    ask for tensors. With one thread they would be answered when there is no op left to run. A thread without work
-    sleeps: it would spin on the other's core.
+    A server on a core has two threads. Ops that wait for each other keep one busy; the other answers devices that
+    request tensors. One thread alone would answer them only when there is no op to run. A thread without work sleeps,
+    because it would spin on the other's core.
     """
     keep_freed_memory()
     import tensorflow as tf
@@ -60,14 +59,14 @@ def serve(core: int | None, logical_gpus: int, logical_gpu_bytes: int) -> Any:
 
 
 def template(parent: int) -> None:
-    """Forks and kills servers as told at standard input, until that ends; what it has forked ends with it."""
+    """Obeys the orders at standard input until its end, which ends all servers."""
     die_with_parent(parent)
     with silenced(2):
         import tensorflow
 
     assert tensorflow.__version__  # imported for the servers
     answers = os.dup(1)
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # libraries print to standard error, not among answers
     servers: dict[int, Forked] = {}  # by pidfd
     events = selectors.DefaultSelector()
     events.register(0, selectors.EVENT_READ)
@@ -91,11 +90,12 @@ def template(parent: int) -> None:
 
 
 def _obey(order: dict[str, Any], servers: dict[int, Forked], events: selectors.BaseSelector, answers: int) -> None:
+    """Obeys one order of `start`, `stop`, `record` or `recorded`."""
     for server in servers.values():
         if server.serial == order.get("stop"):
             os.kill(server.pid, signal.SIGKILL)
         elif server.serial in (order.get("record"), order.get("recorded")):
-            with suppress(BrokenPipeError):  # that it has ended is told all the same
+            with suppress(BrokenPipeError):  # its end is answered in any case
                 os.write(server.requests, f"{order.get('folder', '')}\n".encode())
     if "start" in order:
         read, write = os.pipe()
@@ -109,6 +109,7 @@ def _obey(order: dict[str, Any], servers: dict[int, Forked], events: selectors.B
 
 
 def _become_server(order: dict[str, Any], parent: int, requests: int, answers: int) -> None:
+    """The life of a forked server; never returns."""
     try:
         die_with_parent(parent)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -126,6 +127,7 @@ def _become_server(order: dict[str, Any], parent: int, requests: int, answers: i
 
 
 def _reap(server: Forked) -> dict[str, int]:
+    """The serial number and exit code of a server that has ended."""
     os.close(server.requests)
     return {"serial": server.serial, "code": os.waitstatus_to_exitcode(os.waitpid(server.pid, 0)[1])}
 

@@ -1,4 +1,4 @@
-"""The servers of a plan, as the process that places the step sees them: laid out, started, watched, ended for sure."""
+"""The servers of a plan, from the process that places the step: their layout, start, watch and certain end."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from gnnplace.isolation.worker import usable_cores
 
 START_S = 120.0  # the import of TensorFlow on a busy machine
 END_S = 5.0
-# what forks must have no other thread; TensorFlow imports pyarrow
+# a process that forks must have no other thread, and TensorFlow imports pyarrow, which starts one
 ONE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
-# the default with AVX-512 alone; only its allocator of a core says what it holds
+# on by default only with AVX-512; the allocator of a core reports its bytes only with oneDNN
 ONEDNN = {"TF_ENABLE_ONEDNN_OPTS": "1"}
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server of this host: which order of its template it is, which process, where it listens."""
+    """A server of this host: the serial number of its order, its process and its address."""
 
     serial: int
     pid: int
@@ -47,15 +47,15 @@ class Server:
 
 @dataclass(eq=False)
 class Template:
-    """The process that forks servers (see `server`). The thread that starts it must outlive it."""
+    """The process that forks servers (see server.py). The thread that starts it must outlive it."""
 
     _process: subprocess.Popen[bytes] | None = None
     _pending: bytes = b""
     _serials: Iterator[int] = field(default_factory=count)
-    _ended: dict[int, int] = field(default_factory=dict)  # exit codes by serial: the system gives a pid again
+    _ended: dict[int, int] = field(default_factory=dict)  # exit codes by serial number, because the system reuses pids
 
     def start(self, orders: Sequence[Mapping[str, Any]]) -> tuple[Server, ...]:
-        """Starts one server for each order (arguments of `server.serve`).
+        """Starts a server for each order (arguments of `server.serve`).
 
         Raises MeasurementError, and starts none, if one fails.
         """
@@ -64,30 +64,31 @@ class Template:
         try:
             for serial, order in zip(serials, orders, strict=True):
                 self._write({"serial": serial, "start": dict(order)})
-            return self._started(serials)
+            return self._await_start(serials)
         except BaseException:
             self._stop(serials)
             raise
 
     def exit_code(self, server: Server, wait_s: float) -> int | None:
-        """How a server ended (negative: by that signal), None where it has not within `wait_s`."""
+        """A server's exit code (negative: a signal); None if it has not ended within `wait_s`."""
         return self._exit_code(server.serial, wait_s)
 
     @contextmanager
     def recording(self, servers: Sequence[Server]) -> Iterator[list[list[tuple[int, int]]]]:
-        """Records the memory of each core's tensors within the context (see `memory.recorded`); the list is filled when
-        the context ends.
+        """Records the memory of each core's tensors within this context (see `memory.recorded`).
+
+        The list is filled at the end of the context.
         """
         allocations: list[list[tuple[int, int]]] = []
         with TemporaryDirectory() as folder:
             folders = [Path(folder) / str(server.serial) for server in servers]
-            before = self._ask("record", servers, [{"folder": str(each)} for each in folders])
+            before = self._ask("record", servers, [{"folder": str(path)} for path in folders])
             yield allocations
             self._ask("recorded", servers, [{}] * len(servers))
-            allocations += [recorded(each, answer["bytes"]) for each, answer in zip(folders, before, strict=True)]
+            allocations += [recorded(path, answer["bytes"]) for path, answer in zip(folders, before, strict=True)]
 
     def _ask(self, word: str, servers: Sequence[Server], more: Sequence[Mapping[str, str]]) -> list[dict[str, int]]:
-        """Sends an order to each server and returns their answers; `word` is the name of the order."""
+        """Sends the order `word` to each server and returns their answers."""
         for server, rest in zip(servers, more, strict=True):
             self._write({word: server.serial, **rest})
         answers: dict[int, dict[str, int]] = {}
@@ -101,7 +102,7 @@ class Template:
         return [answers[server.serial] for server in servers]
 
     def stop(self, servers: Sequence[Server]) -> None:
-        """Kills servers; returns when they are gone."""
+        """Kills servers and waits for their end."""
         self._stop([server.serial for server in servers])
 
     def close(self) -> None:
@@ -119,10 +120,10 @@ class Template:
             process.wait()
         process.stdout.close()
 
-    def _started(self, serials: Sequence[int]) -> tuple[Server, ...]:
-        """The servers of these orders when all have started.
+    def _await_start(self, serials: Sequence[int]) -> tuple[Server, ...]:
+        """Waits until the servers of these orders have started, and returns them.
 
-        Orders before them are none of theirs, however late they are answered.
+        Late answers to earlier orders are ignored. Raises MeasurementError if one ends or does not start in time.
         """
         started: dict[int, Server] = {}
         until = time.monotonic() + START_S
@@ -138,12 +139,14 @@ class Template:
         return tuple(started[serial] for serial in serials)
 
     def _exit_code(self, serial: int, wait_s: float) -> int | None:
+        """The exit code of the server of an order; None if it has not ended within `wait_s`."""
         until = time.monotonic() + wait_s
         while serial not in self._ended and self._process is not None and self._read(until) is not None:
             pass
         return self._ended.get(serial)
 
     def _stop(self, serials: Sequence[int]) -> None:
+        """Kills the servers of these orders and waits for their end."""
         if self._process is None or self._process.poll() is not None:
             return
         for serial in serials:
@@ -153,14 +156,16 @@ class Template:
             self._exit_code(serial, END_S)
 
     def _launch(self) -> None:
+        """Starts the template, unless it runs."""
         if self._process is not None and self._process.poll() is not None:
-            self.close()  # killed, for want of memory say: the next servers are not to suffer from that
+            self.close()  # it was killed, e.g. for lack of memory; the next servers get a new one
         if self._process is None:
             command = python.command("-m", "gnnplace.execution.tensorflow.server", str(os.getpid()))
             environment = {"TF_CPP_MIN_LOG_LEVEL": "2"} | python.environment(**ONE_THREAD, **ONEDNN)
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
     def _write(self, order: Mapping[str, Any]) -> None:
+        """Sends an order. Raises MeasurementError if the template has ended."""
         assert self._process is not None and self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(order).encode() + b"\n")
@@ -169,7 +174,7 @@ class Template:
             raise MeasurementError("crash", "the template of the TensorFlow servers has ended") from None
 
     def _read(self, until: float) -> dict[str, Any] | None:
-        """The next message of the template, None where there is none in time or it has ended."""
+        """The next message of the template; None if there is none in time or the template has ended."""
         assert self._process is not None and self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         with selectors.DefaultSelector() as events:
@@ -227,20 +232,21 @@ def layout(devices: Sequence[Device], machine: Machine) -> Layout:
 
 
 def room_bytes(graph: ComputationGraph, plan: ExecutionPlan) -> list[int]:
-    """For each device, twice the bytes that it holds, makes or receives in a step (some are lost between tensors), at
-    most what it has.
+    """For each device twice the bytes that it holds, makes or receives in a step, at most its memory.
 
-    0 for a GPU: its allocator would take the memory itself, not only addresses.
+    Twice, because some bytes are lost between tensors. 0 for a GPU, whose allocator would reserve memory instead of
+    addresses.
     """
     data = np.flatnonzero(graph.edge_data != NONE)
     outputs = np.concatenate([np.arange(len(graph.output_bytes)), graph.edge_data[data]])
-    places = np.concatenate([plan.device[graph.output_op], plan.device[graph.edge_dst[data]]])
-    output, place = np.unique(np.stack([outputs, places]), axis=1)
-    held = np.bincount(place, graph.output_bytes[output], len(plan.devices))
+    devices = np.concatenate([plan.device[graph.output_op], plan.device[graph.edge_dst[data]]])
+    output, device_of = np.unique(np.stack([outputs, devices]), axis=1)
+    held = np.bincount(device_of, graph.output_bytes[output], len(plan.devices))
     held += np.bincount(plan.device, graph.persistent_bytes, len(plan.devices))
     rooms = zip(plan.devices, held.tolist(), strict=True)
     return [min(2 * int(room), device.memory_bytes) if device.kind == "cpu" else 0 for device, room in rooms]
 
 
 def _order(core: int) -> Mapping[str, Any]:
+    """The order for a server on a core."""
     return {"core": core, "logical_gpus": 0, "logical_gpu_bytes": 0}

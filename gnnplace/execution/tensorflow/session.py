@@ -1,6 +1,4 @@
-"""Sessions: one over the servers of a plan in which nothing is rewritten,
-and the ordinary one; and what their errors mean.
-"""
+"""A session over the servers of a plan, which rewrites nothing; and the outcomes that its errors mean."""
 
 from __future__ import annotations
 
@@ -17,10 +15,10 @@ from gnnplace.isolation.outcome import MeasurementError
 
 v1 = tf.compat.v1
 
-# else a session whose server is dead waits for it for ever when it closes
+# otherwise a session whose server is dead never returns from its close
 os.environ.setdefault("GRPC_FAIL_FAST", "true")
 
-NOT_SAID = re.compile(r"\s*=*$|([A-Z_]+: )?From /job:")  # rules between several errors, and where each one comes from
+NO_REASON = re.compile(r"\s*=*$|([A-Z_]+: )?From /job:")  # rules between several errors, and their origins
 NODE = re.compile(r"\{\{node ([^}\s]+)\}\}|for operation '?([^':\s]+)")
 REFUSED = (
     "Cannot assign a device",
@@ -36,11 +34,18 @@ def device_name(task: int, kind: str = "CPU", index: int = 0) -> str:
     return f"/job:device/replica:0/task:{task}/device:{kind}:{index}"
 
 
+def task_of(device: str) -> int:
+    """The server of a device, by TensorFlow's name of it.
+
+    >>> task_of(device_name(2, "GPU", 1))
+    2
+    """
+    return int(device.split("/task:")[1].split("/")[0])
+
+
 @cache
 def _master() -> tf.compat.v1.train.Server:
-    """The server of this process, which holds the master and receives
-    what is fetched; it lasts as long as the process.
-    """
+    """The server of this process: it holds the master, receives fetched tensors and lasts as long as the process."""
     short_slices()
     config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1, device_count={"GPU": 0})
     config.experimental.disable_thread_spinning = True
@@ -48,9 +53,7 @@ def _master() -> tf.compat.v1.train.Server:
 
 
 def placed_session(graph: tf.Graph, addresses: Sequence[str]) -> tf.compat.v1.Session:
-    """A session over the servers at `addresses`, tasks 0.. of the job
-    `device`: its placement is kept and its graph run as it is.
-    """
+    """A session over the servers at `addresses`, tasks 0.. of the job `device`. It keeps the devices and the graph."""
     host_address = _master().target.removeprefix("grpc://")
     cluster = v1.train.ClusterSpec({"host": [host_address], "device": list(addresses)})
     config = v1.ConfigProto(
@@ -63,10 +66,10 @@ def placed_session(graph: tf.Graph, addresses: Sequence[str]) -> tf.compat.v1.Se
 
 
 @contextmanager
-def failures(died: Callable[[], str | None], device_of: Callable[[str], str]) -> Iterator[None]:
+def failures(dead_server: Callable[[], str | None], device_of: Callable[[str], str]) -> Iterator[None]:
     """Turns TensorFlow's errors into outcomes.
 
-    `died` says which server is dead and how; `device_of` names the device of an op.
+    `dead_server` says which server has ended and how, None if none has; `device_of` names the device of an op.
     """
     try:
         yield
@@ -80,11 +83,11 @@ def failures(died: Callable[[], str | None], device_of: Callable[[str], str]) ->
             raise MeasurementError(
                 "unsupported", f"op {op!r} does not run on {device_of(op)}: {_reason(error)}"
             ) from error
-        raise MeasurementError("crash", died() or _reason(error)) from error
+        raise MeasurementError("crash", dead_server() or _reason(error)) from error
 
 
 def _reason(error: Exception) -> str:
-    """The first line of TensorFlow's message, without the header that its Python side adds."""
+    """The first line of TensorFlow's message, without the header that TensorFlow's Python code adds."""
     text = re.sub(r"^Graph execution error:(.*\nNode: '[^\n]*'\n)?", "", str(error), flags=re.DOTALL)
-    lines = [line for line in text.split("\n") if not NOT_SAID.match(line)]
+    lines = [line for line in text.split("\n") if not NO_REASON.match(line)]
     return lines[0][:300] if lines else type(error).__name__

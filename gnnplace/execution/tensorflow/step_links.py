@@ -1,9 +1,8 @@
-"""Measures how long messages between two cores take within the steps of a workload. They take longer than in a loop of
-sends, where caches hold everything and no process sleeps.
+"""Measures how long messages between two cores take within the steps of a workload.
 
-A step on two cores uses more CPU time than on one, and its messages are the reason. Randomly drawn placements send
-different numbers of messages, of different sizes. A cost per message and a cost per byte are fitted to the CPU time of
-their steps.
+They take longer than in a loop of sends, where caches hold everything and no process sleeps. A step on two cores uses
+more CPU time than on one, because of its messages. Random placements send different numbers of messages, of different
+sizes. A cost per message and a cost per byte are fitted to the CPU time of their steps.
 """
 
 from __future__ import annotations
@@ -27,35 +26,33 @@ from gnnplace.problems import NS_PER_S
 from gnnplace.units.units import UnitsName, expand, units
 
 SEED = 0
-# the second core's share
+# units of a random placement, and the probability of the second core
 DRAWN: tuple[tuple[UnitsName, float], ...] = (("coarse", 0.5), ("coarse", 0.1), ("weights", 0.3), ("ops", 0.1))
 WARM_UP, TURNS, TOGETHER = 6, 10, 2  # steps; turns of so many steps
-AFTERWARDS_S = 2e-3  # what servers do after a step counts
+AFTERWARDS_S = 2e-3  # the work of servers after a step counts
 SIDES = 2  # sender and receiver
 PRIOR_WEIGHT = 0.1  # of the prior's time per byte, where one placement weighs 1
 
 
 class AccountedStep(RunningStep, Protocol):
-    """A placed step whose processes say how much of the processors' time they have used since they began."""
+    """A placed step that reports the CPU time of its processes."""
 
     def processor_ns(self) -> int:
-        """Nanoseconds."""
+        """The CPU time that its processes have used since their start, in ns."""
         ...
 
 
 class StepLinks:
-    """Runs steps on each core alone and under randomly drawn placements.
+    """Runs steps on each core alone and under random placements.
 
-    Each `run` runs a few steps of all, so it can take turns with other measurements.
+    Each `run` runs a few steps of all of them, so it can take turns with other measurements.
     """
 
     def __init__(
         self, graph: ComputationGraph, start: Callable[[ExecutionPlan], AccountedStep], devices: tuple[Device, Device]
     ) -> None:
-        generator, roomy = (
-            np.random.default_rng(SEED),
-            tuple(replace(device, memory_bytes=MAX_BYTES) for device in devices),
-        )
+        generator = np.random.default_rng(SEED)
+        roomy = tuple(replace(device, memory_bytes=MAX_BYTES) for device in devices)
         alone = [np.full(graph.num_ops, core, dtype=np.int32) for core in range(len(devices))]
         drawn = [_drawn(graph, generator, *how) for how in DRAWN]
         plans = [ExecutionPlan(roomy, device, graph.order) for device in (*alone, *drawn)]
@@ -85,11 +82,11 @@ class StepLinks:
         return times
 
     def samples(self, prior: Sequence[LinkSample], counted: Sequence[int] | None = None) -> tuple[LinkSample, ...]:
-        """Transfers of the sizes in `prior`. Each occupies the sender, then the receiver, for equally long. Returns
-        `prior` if no placement sends anything.
+        """Transfers of the sizes in `prior`. Each occupies the sender, then the receiver, for the same time.
 
-        `counted` are the indices of the runs to use (default: all). The time per byte of `prior` enters the fit with a
-        small weight, because steps with small messages say little about it.
+        Returns `prior` if no placement sends anything. `counted` are the indices of the runs to use (default:
+        all). The time per byte of `prior` enters the fit with a small weight, because steps with small messages say
+        little about it.
         """
         used = np.median(self._used_ns if counted is None else [self._used_ns[number] for number in counted], axis=0)
         alone, sizes = len(used) - len(DRAWN), self._sizes
@@ -103,7 +100,7 @@ class StepLinks:
         return tuple(LinkSample(sample.bytes, ns, SIDES * ns) for sample, ns in zip(prior, occupied, strict=True))
 
     def close(self) -> None:
-        """Ends what runs the steps."""
+        """Closes the steps."""
         self._started.close()
 
 
@@ -126,10 +123,11 @@ def links_in_steps(
 def _explained(
     messages: Float64[np.ndarray, "placements 2"], taken_ns: Float64[np.ndarray, " placements"], ns_per_byte: float
 ) -> Sequence[float]:
-    """The ns per message and per byte, neither below 0: least squares of relative errors. The prior's time per byte is
-    one more equation.
+    """The ns per message and per byte, neither below 0, by least squares of relative errors.
+
+    The prior's time per byte is one more equation.
     """
-    from scipy.optimize import nnls  # half a second, which what measures no links needn't wait
+    from scipy.optimize import nnls  # takes half a second to import
 
     whole = np.maximum(1.0, taken_ns)
     shares = np.vstack([messages / whole[:, None], [0, PRIOR_WEIGHT / ns_per_byte]])

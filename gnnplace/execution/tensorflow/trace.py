@@ -1,7 +1,7 @@
-"""What one traced step tells: when each op ran, where, what was sent, and how much memory each device held.
+"""A traced step: the times and devices of ops, the transfers, and the memory of each device.
 
-Times are those of the kernels on the clock of this host. Tracing starts on each server in turn, some milliseconds
-apart, so that starts on different devices are less sure than durations.
+Times are those of kernels, by the clock of this host. Tracing starts on one server after another, some milliseconds
+apart, so starts on different devices are less certain than durations.
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ from gnnplace.execution.workload import ExecutionPlan, OpTimes
 from gnnplace.graph import CONTROL, NONE, ComputationGraph
 from gnnplace.isolation.outcome import MeasurementError
 
-SMALL_BYTES = 2**18  # TensorFlow's allocator of cores leaves smaller ones to another, whose bytes are in no statistics
+SMALL_BYTES = 2**18  # another allocator of TensorFlow holds smaller tensors of cores; no statistics count its bytes
 
 
 class RunTrace:
-    """The run metadata of one step (`FULL_TRACE`,
-    `output_partition_graphs`) of a graph on devices of these TensorFlow names.
-    """
+    """The run metadata (`FULL_TRACE`, `output_partition_graphs`) of one step. `devices` are TensorFlow's names."""
 
     def __init__(self, graph: ComputationGraph, devices: Sequence[str], metadata: tf.compat.v1.RunMetadata) -> None:
         self._graph, self._metadata = graph, metadata
@@ -33,23 +31,22 @@ class RunTrace:
         self._op = {name: i for i, name in enumerate(graph.op_names)}
 
     def check(self, plan: ExecutionPlan, more_edges: Sequence[tuple[int, int, int]]) -> None:
-        """Raises MeasurementError where an op is not where the plan has it or tensors cross devices anywhere but on its
-        cut.
+        """Raises MeasurementError if an op is on another device than the plan's, or if transfers differ from the cut.
 
-        `more_edges` are edges `(op, output, op)` beyond those of the computation graph.
+        `more_edges` are edges `(op, output, op)` that the computation graph lacks.
         """
-        where = {
+        device_of = {
             node.name: self._device.get(node.device) for graph in self._metadata.partition_graphs for node in graph.node
         }
         names = self._graph.op_names
         for i, name in enumerate(names):
-            if name not in where:
+            if name not in device_of:
                 raise MeasurementError(
                     "unsupported", f"op {name!r} was not run as itself: removed by TensorFlow, or merged with another"
                 )
-            if where[name] != plan.device[i]:
+            if device_of[name] != plan.device[i]:
                 raise MeasurementError(
-                    "crash", f"op {name!r} was put on {self._named(where[name])}, not on device {plan.device[i]}"
+                    "crash", f"op {name!r} was put on {self._named(device_of[name])}, not on device {plan.device[i]}"
                 )
         for i, d, _ in self.ran():
             if d != plan.device[i]:
@@ -79,31 +76,30 @@ class RunTrace:
         return OpTimes(np.where(start >= 0, start - first, -1), np.where(start >= 0, end - first, -1))
 
     def peak_memory_bytes(self, plan: ExecutionPlan, recorded: Mapping[int, Sequence[tuple[int, int]]]) -> list[int]:
-        """The most each device's tensors took: variables, buffers, workspace. `recorded`: what cores were told to
-        record.
+        """The peak memory of each device's tensors: variables, buffers, workspace. `recorded` are the records of cores.
 
-        Statistics know only what is held when an op that allocates ends, and count all that the allocator gave. Of a
-        core both know nothing of the small tensors, which another one holds (`_small`). TensorFlow says nothing of a
-        device none of whose ops allocates: its variables count.
+        Statistics give the bytes in use when an allocating op ends, and count all bytes that the allocator gave. Both
+        miss the small tensors of a core, which another allocator holds (`_small`). TensorFlow reports nothing of a
+        device whose ops don't allocate: its variables count.
         """
         peak = np.bincount(plan.device, self._graph.persistent_bytes, len(plan.devices)).astype(int).tolist()
         ended, graph = self._ended(), in_place(self._graph, plan.device, plan.order)
-        held: list[list[tuple[int, int]]] = [[(0, -1)] for _ in plan.devices]  # in use, when
+        held: list[list[tuple[int, int]]] = [[(0, -1)] for _ in plan.devices]  # (bytes in use, time)
         for i, d, node in self.ran():
             held[d] += [(memory.allocator_bytes_in_use, int(ended[i])) for memory in node.memory if d not in recorded]
         for d, device in enumerate(plan.devices):
-            small = self._small(graph, plan, ended, d) if device.kind == "cpu" else lambda when: 0
+            small = self._small(graph, plan, ended, d) if device.kind == "cpu" else lambda time_ns: 0
             if d in recorded:
                 since, large = np.array(recorded[d], dtype=np.int64).T
                 times = np.union1d(since[1:], ended[(plan.device == d) & (ended >= 0)])
                 held[d] += zip(
                     large[np.searchsorted(since, times, side="right") - 1].tolist(), times.tolist(), strict=True
                 )
-            peak[d] = max(peak[d], *(large + small(when) for large, when in held[d]))
+            peak[d] = max(peak[d], *(large + small(time_ns) for large, time_ns in held[d]))
         return peak
 
     def _ended(self) -> Int64[np.ndarray, " ops"]:
-        """When each op ended, -1 for one that did not run."""
+        """The end of each op, -1 for one that did not run."""
         end = np.full(self._graph.num_ops, -1, dtype=np.int64)
         for i, _, node in self.ran():
             end[i] = node.all_start_nanos + node.op_end_rel_nanos
@@ -112,15 +108,16 @@ class RunTrace:
     def _small(
         self, graph: ComputationGraph, plan: ExecutionPlan, ended: Int64[np.ndarray, " ops"], d: int
     ) -> Callable[[int], int]:
-        """The bytes of small tensors that a core holds, as a function of time: its variables, and each output from its
-        op to its last consumer.
+        """The bytes of small tensors on a core as a function of time.
+
+        They are its variables, and each output from the end of its op to the end of its last consumer.
         """
         variables = graph.persistent_bytes[plan.device == d]
         data = np.flatnonzero(graph.edge_data != NONE)
         edges = data[plan.device[graph.edge_dst[data]] == d]
-        here = np.flatnonzero(plan.device[graph.output_op] == d)
-        root = np.concatenate([graph.output_root[graph.edge_data[edges]], graph.output_root[here]])
-        used = np.concatenate([ended[graph.edge_dst[edges]], ended[graph.output_op[here]]])
+        outputs = np.flatnonzero(plan.device[graph.output_op] == d)
+        root = np.concatenate([graph.output_root[graph.edge_data[edges]], graph.output_root[outputs]])
+        used = np.concatenate([ended[graph.edge_dst[edges]], ended[graph.output_op[outputs]]])
         last = np.full(len(graph.output_bytes), -1, dtype=np.int64)
         np.maximum.at(last, root, used)
         held = np.flatnonzero((last >= 0) & (graph.output_bytes < SMALL_BYTES))
@@ -129,7 +126,7 @@ class RunTrace:
         return lambda now: always + int(size[(first <= now) & (now <= last[held])].sum())
 
     def ran(self) -> Iterator[tuple[int, int, tf.compat.v1.NodeExecStats]]:
-        """Each op that ran, its device, and what TensorFlow says of it."""
+        """Each op that ran, its device, and TensorFlow's statistics of it."""
         for stats in self._metadata.step_stats.dev_stats:
             if stats.device in self._device:
                 for node in stats.node_stats:
@@ -137,6 +134,7 @@ class RunTrace:
                         yield self._op[node.node_name], self._device[stats.device], node
 
     def _sends(self, graph: tf.compat.v1.GraphDef) -> Iterator[tuple[int, int, int]]:
+        """The transfers `(op, output, destination device)` that one device sends."""
         nodes = {node.name: node for node in graph.node}
         for node in graph.node:
             if (
@@ -150,14 +148,16 @@ class RunTrace:
                     yield self._op[_waited_for(nodes, src)], CONTROL, dst
 
     def _named(self, d: int | None) -> str:
+        """TensorFlow's name of a device."""
         return next((name for name, number in self._device.items() if number == d), "another device")
 
 
 def cut(
     graph: ComputationGraph, plan: ExecutionPlan, more_edges: Sequence[tuple[int, int, int]] = ()
 ) -> set[tuple[int, int, int]]:
-    """What must cross devices: `(op, output or -1, destination device)`, each
-    once however many wait there; of control what is needed.
+    """The transfers that a plan needs, `(op, output or -1, destination device)`: one for all consumers of a device.
+
+    Control edges that others imply need none.
     """
     kept = needed(graph, plan.device, plan.order)
     edges = zip(*(column[kept].tolist() for column in (graph.edge_src, graph.edge_output, graph.edge_dst)), strict=True)
@@ -169,4 +169,5 @@ def cut(
 
 
 def _waited_for(nodes: Mapping[str, tf.compat.v1.NodeDef], name: str) -> str:
+    """The op that a constant waits for."""
     return nodes[name].input[0].removeprefix("^")

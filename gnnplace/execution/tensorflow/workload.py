@@ -1,6 +1,6 @@
 """A TensorFlow training step as a `Workload`: built once, started on any plan with the same variables and inputs.
 
-What runs is the computation graph, op by op (see `graph`), and each start checks that in its first step.
+TensorFlow runs the computation graph op by op (see graph.py); each start checks that in its first step.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class TensorFlowWorkload:
-    """The step that `spec` builds, on this `machine`. `close` ends the process from which its servers are forked."""
+    """The step that `spec` builds, on this `machine`. `close` ends the process that forks its servers."""
 
     spec: TensorFlowStep
     machine: Machine = field(default_factory=Machine)
@@ -61,16 +61,16 @@ class TensorFlowWorkload:
 
     @cached_property
     def graph(self) -> ComputationGraph:
-        """The step as the simulator sees it; ops have the names that they have in TensorFlow."""
+        """The graph of the step. Ops have TensorFlow's names."""
         return read_step(self._built, [self._loss.name, self._train.name], self.spec.name, self.spec.blocks)
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """Ops that have a data edge when they run and a control edge in `graph`."""
+        """The ops with a data edge in the step that is a control edge in `graph`."""
         return self._runnable.differences
 
     def start(self, plan: ExecutionPlan) -> PlacedTensorFlowStep:
-        """Places the step, starts servers, loads variables and runs the first step, which is checked."""
+        """Places the step, starts servers, loads variables, and runs and checks the first step."""
         refuse(self.graph, plan)
         servers = layout(plan.devices, self.machine)
         graph = self._placed(plan, servers.devices)
@@ -87,10 +87,9 @@ class TensorFlowWorkload:
         return step
 
     def as_run(self, plan: ExecutionPlan) -> ComputationGraph:
-        """The graph in the order of the plan, whose ops write over inputs and whose control edges between devices are
-        messages.
+        """The graph in the order of the plan, with ops that overwrite inputs and control edges that are messages.
 
-        What a constant holds it holds for good, and so does a placeholder, which is one here.
+        The outputs of constants, and of placeholders, which are constants here, are kept for the whole step.
         """
         constant = self.graph.kind.among(("Const", "Placeholder"))[self.graph.output_op]
         graph = replace(self.graph, output_is_result=self.graph.output_is_result | constant)
@@ -99,10 +98,9 @@ class TensorFlowWorkload:
         return graph
 
     def unplaced(self, steps: int, kind: str = "cpu") -> tuple[Outputs, str]:
-        """The same steps of the graph as it was built, in an ordinary session of this process with TensorFlow's own
-        rewrites.
+        """The same steps of the built graph in an ordinary session of this process, with TensorFlow's optimisations.
 
-        Where they run is TensorFlow's to choose, whatever `kind` says.
+        TensorFlow chooses the devices; `kind` is ignored.
         """
         used = self._used
         feed = {f"{name}:0": value for name, value in self._inputs.items()}
@@ -115,10 +113,9 @@ class TensorFlowWorkload:
         return Outputs(tuple(losses), values), words
 
     def links(self, devices: tuple[Device, Device]) -> tuple[LinkSample, ...]:
-        """Transfers from the first device to the second: the arrival time of a lone one, and how long it occupies each
-        side.
+        """Transfers from the first device to the second: when a single one arrives, and how long it occupies each side.
 
-        Between cores these are the times of transfers within the step, if it sends anything.
+        Between cores these are times within the step, if it sends anything.
         """
         samples = profile_link(devices, self.machine, self.template)
         if any(device.kind != "cpu" for device in devices):
@@ -126,7 +123,7 @@ class TensorFlowWorkload:
         return links_in_steps(self.graph, self.start, devices, samples)
 
     def close(self) -> None:
-        """Ends what forks servers, and the servers with it."""
+        """Ends the template, and its servers with it."""
         self.template.close()
 
     @cached_property
@@ -151,7 +148,7 @@ class TensorFlowWorkload:
 
     @cached_property
     def _inputs(self) -> Mapping[str, np.ndarray]:
-        """What the placeholders hold, drawn in their order from the seed."""
+        """The random values of placeholders, drawn in their order from the seed."""
         draw = np.random.default_rng(self.spec.seed)
         return {op.name: self._draw(op, draw) for op in self._step.ops if op.type == "Placeholder"}
 
@@ -165,15 +162,15 @@ class TensorFlowWorkload:
 
     @cached_property
     def _start_values(self) -> dict[str, np.ndarray]:
-        """Where each variable starts: its own initialiser, run unplaced with the seed of the graph."""
-        only_what_is_run = v1.ConfigProto(graph_options=v1.GraphOptions(place_pruned_graph=True))
-        with v1.Session(graph=self._built, config=only_what_is_run) as session:
+        """The initial value of each variable: its initialiser, run unplaced with the seed of the graph."""
+        place_pruned = v1.ConfigProto(graph_options=v1.GraphOptions(place_pruned_graph=True))
+        with v1.Session(graph=self._built, config=place_pruned) as session:
             session.run([variable.initializer for variable in self._variables.values()])
             values: dict[str, np.ndarray] = session.run(self._used)
         return values
 
     def _placed(self, plan: ExecutionPlan, devices: tuple[str, ...]) -> tf.compat.v1.GraphDef:
-        """The placed step, with what makes room and loads and reads variables."""
+        """The placed step, with nodes that reserve memory and that load and read variables."""
         result = placed(self._runnable, self.graph, plan, devices)
         place = {name: devices[d] for name, d in zip(self.graph.op_names, plan.device.tolist(), strict=True)}
         extra = tf.Graph()
@@ -189,8 +186,9 @@ class TensorFlowWorkload:
 
 
 def _load_and_read(op: tf.Operation, device: str) -> None:
-    """Nodes that assign what is fed to a variable, and that read it, by a
-    handle of their own: the step's has its turn in the schedule.
+    """Nodes that assign a fed value to a variable and that read it.
+
+    They have a handle of their own, because the step's handle has its turn in the schedule.
     """
     dtype, shape, shared = op.get_attr("dtype"), op.get_attr("shape"), op.get_attr("shared_name").decode() or op.name
     with tf.device(device):

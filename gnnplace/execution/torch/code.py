@@ -1,6 +1,4 @@
-"""A device's program as one straight Python function: no interpreter
-between two kernels, each value freed after its last use.
-"""
+"""A device's program compiled to one Python function without branches. It frees each value after its last use."""
 
 from __future__ import annotations
 
@@ -22,12 +20,23 @@ Times = tuple[list[Any], list[Any]]
 
 @runtime_checkable
 class Transport(Protocol):
-    """How messages and signals get from one device to another. Nobody sends one twice in a step."""
+    """The way of messages and signals between devices: functions that programs call, each once a step."""
 
-    def sender(self, message: Message) -> Callable[[Tensor], None]: ...
-    def receiver(self, message: Message) -> Callable[[], Tensor]: ...
-    def raiser(self, signal: Signal) -> Callable[[], None]: ...
-    def waiter(self, signal: Signal) -> Callable[[], None]: ...
+    def sender(self, message: Message) -> Callable[[Tensor], None]:
+        """A function that sends a value."""
+        ...
+
+    def receiver(self, message: Message) -> Callable[[], Tensor]:
+        """A function that waits for a value and returns it."""
+        ...
+
+    def raiser(self, signal: Signal) -> Callable[[], None]:
+        """A function that raises a signal."""
+        ...
+
+    def waiter(self, signal: Signal) -> Callable[[], None]:
+        """A function that waits for a signal."""
+        ...
 
 
 def compiled(
@@ -42,17 +51,17 @@ def compiled(
 ) -> Callable[[], None]:
     """The function that runs a step of the program.
 
-    `held` are the values of `program.held`; `kept` is called with the value of each such node that this device makes or
-    holds, and copies it; an op that draws random numbers does so within `seeded(op)`. With `times`, two lists of the
-    graph's ops and the program's messages (`Message.mark`), what `now()` returns at the start and end of each is
-    written into them.
+    `held` are the values of `program.held`. For each node that this device computes or holds, the function in `kept`
+    receives the value and copies it. A random op runs within `seeded(op)`. `times` are two lists with an element for
+    each op of the graph and each message of the program (`Message.mark`): the step writes `now()` at the start and the
+    end of each into them.
     """
     bound = {"now": now, "seeded": seeded} | ({} if times is None else {"started": times[0], "ended": times[1]})
     return _Code(program, held, transport, device, kept, bound, times is not None).function()
 
 
 class _Code:
-    """Lines of source, and the names that they use."""
+    """The source of a program, and the objects that its names are bound to."""
 
     def __init__(
         self,
@@ -77,7 +86,7 @@ class _Code:
         for place, instruction in enumerate(self._program.instructions):
             lines += self._lines(instruction)
             if isinstance(instruction, OpRun):
-                # at once: it may lie where a message does, or will
+                # at once: a message may share its memory later
                 lines += self._keep((instruction.node, *instruction.picks))
             if done := [self._names[node] for node in last.get(place, ())]:
                 lines.append(f"del {', '.join(done)}")
@@ -155,24 +164,25 @@ class _Code:
         return name
 
     def _last_uses(self) -> dict[int, list[Node]]:
-        """The values that are used for the last time by each instruction; one that nobody uses goes at once."""
+        """The values that each instruction uses for the last time, by its index. An unused value is freed at once."""
         last: dict[Node, int] = {}
         for place, instruction in enumerate(self._program.instructions):
             last |= dict.fromkeys(_touched(instruction), place)
         places: dict[int, list[Node]] = {}
         for node, place in last.items():
-            if node not in self._names:  # what is held stays
+            if node not in self._names:  # held values stay
                 places.setdefault(place, []).append(node)
         return places
 
 
 def _function(node: Node) -> object:
-    """What a node calls."""
+    """The function that a node calls."""
     call = call_of(node)
     return node.target if call is None else from_its_start(call)
 
 
 def _touched(instruction: OpRun | Send | Receive) -> Sequence[Node]:
+    """The nodes whose values an instruction reads or makes."""
     match instruction:
         case OpRun(_, first, node, picks):
             return (*first, *node.all_input_nodes, *picks, *(() if picks else (node,)))

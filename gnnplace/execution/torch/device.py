@@ -1,8 +1,7 @@
-"""One device's part of a placed PyTorch step: its program compiled, its own copy of variables and state, runs of it,
-times of its ops.
+"""One device's part of a placed PyTorch step: its compiled program, variables and state, and its runs and times.
 
-Processes, threads and ranks differ in the transport, in how devices meet before a step, and in the lane that their ops
-run on.
+Devices are processes, threads or ranks. These differ in their transport, in how devices meet before a step, and in the
+lane that runs their ops.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from gnnplace.costs.measured import LinkSample
-from gnnplace.execution.allocations import Allocation, most
 from gnnplace.execution.torch.code import Times, Transport, compiled
 from gnnplace.execution.torch.lanes import Lane
-from gnnplace.execution.torch.program import DeviceProgram, Message, Receive
+from gnnplace.execution.torch.program import DeviceProgram, Message
 from gnnplace.execution.torch.values import Held, Node
-from gnnplace.execution.workload import OpTimes, Outputs
+from gnnplace.execution.workload import Allocation, OpTimes, Outputs, peak_bytes
 
 
 class DeviceTimes(NamedTuple):
-    """The ops and messages of one device in one step (`Message.mark`), nanoseconds since it began there, -1 for others;
-    `began` is a time of the host's clock.
+    """The start and end of the ops and messages of one device in one step, in ns since the device began; -1 for others.
+
+    `Message.mark` is the index of a message. `began` is a time of the host's clock.
     """
 
     began: int
@@ -40,7 +39,7 @@ class DeviceTimes(NamedTuple):
 
 
 class DeviceMemory(NamedTuple):
-    """What a device held before a step, what it allocated itself in the step, and when its ops ran."""
+    """The bytes that a device held before a step, its own allocations in the step, and the times of its ops."""
 
     held_bytes: int
     allocations: list[Allocation]
@@ -48,9 +47,9 @@ class DeviceMemory(NamedTuple):
 
 
 class TorchDevice:
-    """What one device does. `meet(step)` returns when all devices may start that step, counted from 1.
+    """One device. `meet(step)` returns when all devices may start that step, counted from 1.
 
-    Devices of one process share their generators, so `drawing` keeps their random ops apart.
+    Devices of one process share their generators of random numbers; the lock `drawing` keeps their random ops apart.
     """
 
     def __init__(
@@ -81,12 +80,12 @@ class TorchDevice:
         self._timed: tuple[Callable[[], None], Times] | None = None
 
     def run(self, steps: int) -> tuple[list[int], list[int]]:
-        """Runs steps; when each began and ended here, by the host's clock."""
+        """Runs steps. Returns the start and end of each on this device, by the host's clock."""
         times = [self._run(self._step) for _ in range(steps)]
         return [start for start, _ in times], [end for _, end in times]
 
     def outputs(self) -> tuple[tuple[float, ...], dict[str, np.ndarray]]:
-        """The losses so far, where the device makes them, and its variables."""
+        """The losses so far (of the device that computes them) and the device's variables."""
         return tuple(self._losses), {name: self._held[node].cpu().numpy() for node, name in self._names.items()}
 
     def op_times(self, steps: int) -> list[DeviceTimes]:
@@ -98,50 +97,43 @@ class TorchDevice:
         return [self._time_ops(*self._timed) for _ in range(steps)]
 
     def peak_memory(self, received_bytes: int) -> int:
-        """Runs a step and returns the most that a CPU device held in
-        it: what it allocates, holds, and receives into.
-        """
-        return most(allocations(lambda: self.run(1))) + self.held_bytes() + received_bytes
+        """Runs a step and returns the peak memory of a CPU device: allocations, held values and received messages."""
+        return peak_bytes(allocations(lambda: self.run(1))) + self.held_bytes() + received_bytes
 
     def memory(self) -> DeviceMemory:
         """Runs a step with its ops timed and returns what a CPU device allocates in it, and when.
 
-        What it allocates is looked at in another step, the first time: to look makes a step longer, and messages would
-        meet other ops.
+        The allocations are those of one earlier step: recording makes a step longer, and messages would meet other ops.
+        Their times are moved to the step of this call.
         """
-        events, then = self._watched
+        events, recorded = self._recorded
         (times,) = self.op_times(1)
-        when = np.interp([at for at, _ in events], _marks(then), _marks(times))
-        return DeviceMemory(
-            self.held_bytes(), [(round(at), size) for at, (_, size) in zip(when, events, strict=True)], times
-        )
+        moved = np.interp([time_ns for time_ns, _ in events], _marks(recorded), _marks(times))
+        allocated = [(round(time_ns), size) for time_ns, (_, size) in zip(moved, events, strict=True)]
+        return DeviceMemory(self.held_bytes(), allocated, times)
 
     def op_memory(self) -> list[int]:
-        """The most bytes that each op of the graph allocates at once on a
-        CPU device while it runs: its outputs and its workspace.
-        """
-        events, times = self._watched
-        when = np.array([at for at, _ in events], dtype=np.int64)
+        """The peak of the bytes that each op of the graph allocates on a CPU device: its outputs and its workspace."""
+        events, times = self._recorded
+        allocated_at = np.array([time_ns for time_ns, _ in events], dtype=np.int64)
         peaks = [0] * self._num_ops
         for op in np.flatnonzero(times.start_ns[: self._num_ops] >= 0).tolist():
             began, ended = span(times, op)
-            peaks[op] = most(events[np.searchsorted(when, began) : np.searchsorted(when, ended, side="right")])
+            first, after = np.searchsorted(allocated_at, began), np.searchsorted(allocated_at, ended, side="right")
+            peaks[op] = peak_bytes(events[first:after])
         return peaks
 
     @cached_property
-    def _watched(self) -> tuple[list[Allocation], DeviceTimes]:
-        """Runs a step and returns what a CPU device allocated in it, and when its ops ran."""
+    def _recorded(self) -> tuple[list[Allocation], DeviceTimes]:
+        """Runs a step and returns the allocations of a CPU device in it, and the times of its ops."""
         times: list[DeviceTimes] = []
         events = allocations(lambda: times.extend(self.op_times(1)))
         return sorted(events), times[0]
 
     def held_bytes(self) -> int:
-        """The bytes of what exists before the step."""
-        return sum(
-            {
-                value.untyped_storage().data_ptr(): value.untyped_storage().nbytes() for value in self._held.values()
-            }.values()
-        )
+        """The bytes of the values that exist before the step; a storage counts once."""
+        storages = [value.untyped_storage() for value in self._held.values()]
+        return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
     def _compiled(self, times: Times | None) -> Callable[[], None]:
         lane, now = self._lane, self._lane.now
@@ -180,22 +172,23 @@ class TorchDevice:
 
     @contextmanager
     def _seeded(self, op: int) -> Iterator[None]:
+        """A context for a random op: the generator has the op's seed, and no other device uses it."""
         with self._drawing:
             self._lane.seed(seed(self._draws + self._number, op, self._num_ops))
             yield
 
 
 class OneHost(ABC):
-    """The devices of a placed step on one host, whose clock is that of all: what they say of their steps, put together.
+    """The devices of a placed step on one host, whose clock they share: their reports, put together.
 
-    A virtual machine may let the clocks of two cores differ by some 50 us for the length of a step: trust medians over
+    On a virtual machine the clocks of two cores may differ by some 50 us for the length of a step: trust medians over
     steps.
     """
 
     _num_ops: int
 
     def run(self, steps: int) -> list[int]:
-        """Runs steps; the nanoseconds of each, from the start of the first device to the end of the last."""
+        """Runs steps. Returns the ns of each, from the start of the first device to the end of the last."""
         starts, ends = zip(*self._ask("run", steps), strict=True)
         return (np.max(ends, axis=0) - np.min(starts, axis=0)).tolist()
 
@@ -204,15 +197,13 @@ class OneHost(ABC):
         return joined(self._ask("outputs"))
 
     def op_times(self, steps: int) -> list[OpTimes]:
-        """Runs steps and times every op; on a GPU between events on its
-        stream, so that waiting for the host to launch counts.
-        """
+        """Runs steps and times every op. On a GPU events on its stream time it; waiting for the launch counts."""
         parts = self._ask("op_times", steps)
         return [merged([part[step] for part in parts], self._num_ops) for step in range(steps)]
 
     @abstractmethod
     def _ask(self, what: str, *arguments: Any) -> list[Any]:
-        """What a method of its `TorchDevice` returns on each device, all at the same time."""
+        """Calls a method of `TorchDevice` on all devices at the same time. Returns the result of each."""
 
 
 def seed(step: int, op: int, num_ops: int) -> int:
@@ -222,14 +213,11 @@ def seed(step: int, op: int, num_ops: int) -> int:
 
 def received_bytes(program: DeviceProgram) -> int:
     """The bytes of all messages that a device receives, each in its own buffer."""
-    received = [
-        line.what for line in program.instructions if isinstance(line, Receive) and isinstance(line.what, Message)
-    ]
-    return sum(message.bytes for message in received)
+    return sum(message.bytes for message in program.received_messages)
 
 
 def merged(parts: Sequence[DeviceTimes], num_ops: int) -> OpTimes:
-    """The times of all devices since the first began, where one clock is that of all."""
+    """The op times of all devices since the first began; the devices share a clock."""
     first = min(part.began for part in parts)
     starts, ends = (np.full(num_ops, -1, dtype=np.int64) for _ in range(2))
     for began, started, ended in parts:
@@ -239,42 +227,44 @@ def merged(parts: Sequence[DeviceTimes], num_ops: int) -> OpTimes:
 
 
 def span(times: DeviceTimes, mark: int) -> tuple[int, int]:
-    """When an op, or a message at this end of its way, began and ended, by the host's clock."""
+    """The start and end of an op, or of a message's sending or receipt on this device, by the host's clock."""
     return times.began + int(times.start_ns[mark]), times.began + int(times.end_ns[mark])
 
 
 def _marks(times: DeviceTimes) -> np.ndarray:
-    """When the step, its ops and its messages began and ended here, by the
-    host's clock: in the program's order, that of every step.
+    """The sorted times at which the step, its ops and its messages began and ended on this device.
+
+    They follow the program, so they are in the same order in every step.
     """
     ran = times.start_ns >= 0
     return times.began + np.sort(np.concatenate([[0], times.start_ns[ran], times.end_ns[ran]]))
 
 
 def timed(messages: Sequence[Message], parts: Sequence[Sequence[DeviceTimes]]) -> list[LinkSample]:
-    """What messages took, from the times of each device in each step, where one clock is that of all: how long each
-    kept its sender busy, the median over steps; and that it arrived as much later as those for which somebody was
-    waiting, the median over all of them.
+    """How long messages took, from the times of each device in each step; the devices share a clock.
+
+    A message occupies its sender for the median over steps. It arrives later by the latency: the median over the
+    messages that somebody was waiting for.
     """
-    occupied, later = [], []
+    occupied, latencies = [], []
     for message in messages:
         sent, received = (
             np.array([span(times, message.mark) for times in parts[end]]) for end in (message.src, message.dst)
         )
         occupied.append(round(float(np.median(sent[:, 1] - sent[:, 0]))))
-        later.append((received[:, 1] - sent[:, 1])[received[:, 0] < sent[:, 1]])
-    latency = round(float(np.median(np.concatenate(later)))) if any(map(len, later)) else 0
+        latencies.append((received[:, 1] - sent[:, 1])[received[:, 0] < sent[:, 1]])
+    latency = round(float(np.median(np.concatenate(latencies)))) if any(map(len, latencies)) else 0
     return [LinkSample(message.bytes, busy, busy + latency) for message, busy in zip(messages, occupied, strict=True)]
 
 
 def joined(parts: Sequence[tuple[tuple[float, ...], dict[str, np.ndarray]]]) -> Outputs:
-    """The losses of the device that makes them, and the variables of all."""
+    """The losses of the device that computes them, and the variables of all devices."""
     losses = next((losses for losses, _ in parts if losses), ())
     return Outputs(losses, {name: value for _, variables in parts for name, value in variables.items()})
 
 
 def allocations(run: Callable[[], object]) -> list[Allocation]:
-    """What this thread allocated and freed while `run()` ran."""
+    """The allocations and frees of this thread during `run()`."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         run()
     since = time_ns() - monotonic_ns()
@@ -283,10 +273,9 @@ def allocations(run: Callable[[], object]) -> list[Allocation]:
 
 
 def gpu_growth(gpus: Sequence[int], run: Callable[[], object]) -> list[int]:
-    """The most bytes that were allocated at once on each GPU beyond what was before `run()`, which ends with the GPUs
-    synchronised.
+    """How much the peak of allocated bytes on each GPU during `run()` exceeds the bytes before it.
 
-    Bytes are free for this count when their last use has been queued, in the order of the program.
+    `run()` ends with the GPUs synchronised. Bytes count as free once their last use is queued, in program order.
     """
     before = [torch.cuda.memory_allocated(gpu) for gpu in gpus]
     for gpu in gpus:

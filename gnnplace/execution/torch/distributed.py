@@ -1,15 +1,13 @@
-"""A placed PyTorch step beyond one process tree: under `torchrun` each rank is one device, and they meet in
-`torch.distributed`.
+"""A placed PyTorch step under `torchrun`: each rank is one device, and ranks communicate by `torch.distributed`.
 
     torchrun --nproc-per-node 2 -m gnnplace measure WORKLOAD --cluster CLUSTER --placement PLACEMENT
 
-Every rank runs the same command: it loads the workload, makes the same plan, and runs the program of the device of its
-number, rank 0 prints. What decides how long they measure (step times) is agreed on after each run, so all ranks decide
-alike. CPU devices go over gloo, GPUs over NCCL, rank k of a host on its k-th core or GPU, counted round.
+Every rank runs the same command: it loads the workload, makes the same plan, and runs the program of the device with
+its number. Rank 0 prints. Step times decide how long ranks measure; ranks agree on them after each run, so all decide
+alike. CPU devices use gloo, GPUs NCCL. Rank k of a host is on its k-th core or GPU, counted round.
 
-What this does not do: mix CPU devices and GPUs, give a rank several devices, align the clocks of hosts (times of ops
-count from each device's own start), or measure links. A rank that fails ends the others through `torchrun`, or by the
-time limit.
+Not supported: CPU devices beside GPUs, several devices on a rank, aligned clocks of hosts (op times count from each
+device's own start), and measured links. A rank that fails ends the others through `torchrun`, or by the time limit.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from torch import Tensor
 
 from gnnplace.execution.torch.device import TorchDevice, gpu_growth, joined, merged, received_bytes
 from gnnplace.execution.torch.lanes import ComputeStream, Lane, NoStream
-from gnnplace.execution.torch.program import DeviceProgram, Message, Send, Signal, programs
+from gnnplace.execution.torch.program import DeviceProgram, Message, Signal, programs
 from gnnplace.execution.torch.values import Held, once
 from gnnplace.execution.workload import ExecutionPlan, OpTimes, Outputs
 from gnnplace.frontends.torch.builder import TracedStep
@@ -42,10 +40,9 @@ def launched() -> bool:
 
 
 class TorchDistributed:
-    """A `PlacedStep` of which each rank runs one device; every method is called on all ranks and returns the same on
-    all.
+    """A `RunningStep` with one device on each rank. All ranks call each method, which returns the same on all of them.
 
-    Raises MeasurementError(unsupported) where there are not as many ranks as devices, or devices of two kinds.
+    Raises MeasurementError(unsupported) if the numbers of ranks and devices differ, or if devices are of two kinds.
     """
 
     def __init__(self, step: TracedStep, plan: ExecutionPlan, held: Held) -> None:
@@ -61,80 +58,80 @@ class TorchDistributed:
             dist.init_process_group(BACKENDS[kinds.pop()])
         self._lane, self._described = _lane(self._gpu)
         self._lane.enter()
-        written = programs(step, plan)
-        self._received = received_bytes(written[dist.get_rank()])
-        transport = Ranks(dist.get_rank(), written, self._lane)
+        device_programs, rank = programs(step, plan), dist.get_rank()
+        self._received = received_bytes(device_programs[rank])
+        transport = Ranks(rank, device_programs, self._lane)
         self._device: TorchDevice | None = TorchDevice(
-            written[dist.get_rank()], held, self._lane, transport, transport.meet, self._num_ops, Lock()
+            device_programs[rank], held, self._lane, transport, transport.meet, self._num_ops, Lock()
         )
 
     def run(self, steps: int) -> list[int]:
-        """Runs steps; the nanoseconds of each, on the rank that took longest from where all met."""
-        starts, ends = self._own.run(steps)
+        """Runs steps. Returns the ns of each on the slowest rank, from the meeting of all ranks."""
+        starts, ends = self._rank_device.run(steps)
         longest = torch.tensor(ends) - torch.tensor(starts)
         dist.all_reduce(longest, dist.ReduceOp.MAX)
         return longest.tolist()
 
     def outputs(self) -> Outputs:
         """The losses so far and the variables now."""
-        return joined(_gathered(self._own.outputs()))
+        return joined(_gathered(self._rank_device.outputs()))
 
     def op_times(self, steps: int) -> list[OpTimes]:
-        """Runs steps and times every op, each since its own device began."""
-        parts = _gathered([times._replace(began=0) for times in self._own.op_times(steps)])
+        """Runs steps and times every op, from the start of its own device."""
+        parts = _gathered([times._replace(began=0) for times in self._rank_device.op_times(steps)])
         return [merged([part[step] for part in parts], self._num_ops) for step in range(steps)]
 
     def peak_memory_bytes(self) -> list[int]:
-        """Runs a step and returns the most that each device held in it."""
+        """Runs a step and returns the peak memory of each device."""
         if not self._gpu:
-            return _gathered(self._own.peak_memory(self._received))
+            return _gathered(self._rank_device.peak_memory(self._received))
         (grown,) = gpu_growth([self._lane.device.index], lambda: self.run(1))
-        return _gathered(grown + self._own.held_bytes())
+        return _gathered(grown + self._rank_device.held_bytes())
 
     def described(self) -> list[str]:
-        """What each device is."""
+        """The rank, host and hardware of each device."""
         return _gathered(self._described)
 
     def close(self) -> None:
-        """Frees the memory; the ranks stay together for the next placement."""
+        """Frees the memory. The process group stays for the next placement."""
         self._device = None
 
     @property
-    def _own(self) -> TorchDevice:
+    def _rank_device(self) -> TorchDevice:
         assert self._device is not None
         return self._device
 
 
 class Ranks:
-    """A `Transport` between ranks. NCCL matches what goes between two ranks by its order, so both ends post it in one
-    order.
+    """A `Transport` between ranks.
 
-    That order is the messages' numbers, in which the plan's order sends them: before a rank sends one, and before it
-    waits for one, it posts what it receives with smaller numbers, into buffers of its own. No message waits for one
-    with a larger number, so none waits for ever. A signal is a message of one byte.
+    NCCL matches sends and receipts of two ranks by their order, so both ranks post them in the order of the messages'
+    numbers, in which the plan sends them. Before a rank sends a message or waits for one, it posts the receipts of all
+    smaller numbers, into its own buffers. No message waits for one with a larger number, so there is no deadlock. A
+    signal is a message of one byte.
     """
 
-    def __init__(self, rank: int, written: Sequence[DeviceProgram], lane: Lane) -> None:
+    def __init__(self, rank: int, programs: Sequence[DeviceProgram], lane: Lane) -> None:
         self._lane = lane
-        sends = [line.what for program in written for line in program.instructions if isinstance(line, Send)]
-        self._incoming = sorted((what for what in sends if what.dst == rank), key=lambda what: what.number)
+        incoming = [what for program in programs for what in program.sent if what.dst == rank]
+        self._incoming = sorted(incoming, key=lambda what: what.number)
         self._buffers = {what.number: self._buffer(what) for what in self._incoming}
         self._next = 0
         self._receiving: dict[int, Any] = {}
-        self._sending: list[tuple[Any, Tensor]] = []  # a value stays until it has gone
+        self._sending: list[tuple[Any, Tensor]] = []  # keeps a value until it is sent
         self._byte = torch.zeros(1, dtype=torch.uint8, device=lane.device)
 
     def meet(self, step: int) -> None:
-        """Returns when all ranks have come here; what they sent before has arrived."""
+        """Returns when all ranks have called it and earlier messages have arrived."""
         for work, _ in self._sending:
             work.wait()
         self._lane.synchronize()
         self._sending.clear()
         self._next = 0
-        dist.all_reduce(torch.zeros(1))  # on the hosts; `barrier` would be one of the GPUs
+        dist.all_reduce(torch.zeros(1))  # meets on the hosts; `barrier` would meet on the GPUs
 
     def sender(self, message: Message) -> Callable[[Tensor], None]:
-        """What posts a value, as it is sent."""
+        """A function that posts a value in its sent layout."""
         index = once(message.tensor)
         like = message.tensor[index]
 
@@ -146,7 +143,7 @@ class Ranks:
         return send
 
     def receiver(self, message: Message) -> Callable[[], Tensor]:
-        """What waits for a value and returns it."""
+        """A function that waits for a value and returns it."""
         like = message.tensor
 
         def receive() -> Tensor:
@@ -155,7 +152,7 @@ class Ranks:
         return receive
 
     def raiser(self, signal: Signal) -> Callable[[], None]:
-        """What posts a signal."""
+        """A function that posts a signal."""
 
         def announce() -> None:
             self._post_below(signal.number)
@@ -164,7 +161,7 @@ class Ranks:
         return announce
 
     def waiter(self, signal: Signal) -> Callable[[], None]:
-        """What waits for a signal."""
+        """A function that waits for a signal."""
 
         def wait() -> None:
             self._received(signal.number)
@@ -181,6 +178,7 @@ class Ranks:
         return self._buffers[number]
 
     def _post_below(self, number: int) -> None:
+        """Posts the receipts of all smaller numbers."""
         while self._next < len(self._incoming) and self._incoming[self._next].number < number:
             what = self._incoming[self._next]
             self._receiving[what.number] = dist.irecv(self._buffers[what.number], what.src)
@@ -193,7 +191,7 @@ class Ranks:
 
 
 def _lane(gpu: bool) -> tuple[Lane, str]:
-    """The device of this rank, and what it is in words."""
+    """The lane of this rank, and its hardware in words."""
     place, host = int(os.environ["LOCAL_RANK"]), f"rank {dist.get_rank()} on {os.uname().nodename}"
     if gpu:
         lane = ComputeStream(place % torch.cuda.device_count())

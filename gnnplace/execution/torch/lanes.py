@@ -1,6 +1,4 @@
-"""What the ops of a device run on: nothing but the thread that feeds it (a
-CPU), or a CUDA stream (a logical device on a GPU).
-"""
+"""Lanes run the ops of a device: the thread itself on a CPU device, a CUDA stream on a logical device of a GPU."""
 
 from __future__ import annotations
 
@@ -10,25 +8,25 @@ from typing import Any
 
 import torch
 
-Stream = Any  # torch.cuda's own, or what a test puts in their place; None where a CPU device has none
+Stream = Any  # torch.cuda's, or a test's fake; None on a CPU device
 Event = Any
 
 
 class NoStream:
-    """A CPU device: one thread, whose ops are done when they return."""
+    """A CPU device: one thread, whose ops have ended when they return."""
 
     device = torch.device("cpu")
     stream: Stream = None
 
     def enter(self) -> None:
-        """Makes the calling thread the one that feeds this device."""
+        """Makes the calling thread feed this device."""
         torch.set_num_threads(1)
 
     def synchronize(self) -> None:
-        """Returns when everything that was queued is done."""
+        """Returns when all queued work has ended."""
 
     def now(self) -> int:
-        """A mark in the device's work, here the clock itself."""
+        """A mark in the device's work: the time."""
         return monotonic_ns()
 
     def elapsed_ns(self, since: Any, mark: Any) -> int:
@@ -41,20 +39,20 @@ class NoStream:
 
 
 class ComputeStream:
-    """A logical device on a GPU: a stream of its own."""
+    """A logical device on a GPU: a stream."""
 
     def __init__(self, index: int) -> None:
         self.device = torch.device("cuda", index)
         self.stream: Stream = torch.cuda.Stream(self.device)
 
     def enter(self) -> None:
-        """Makes the calling thread the one that feeds this device: its current device and stream are thread-local."""
+        """Makes the calling thread feed this device. The current device and stream are thread-local."""
         torch.set_num_threads(1)
         torch.cuda.set_device(self.device)
         torch.cuda.set_stream(self.stream)
 
     def synchronize(self) -> None:
-        """Returns when everything that was queued is done. Copies out of here end before a receiver does."""
+        """Returns when all queued work has ended. Copies to other devices end before their receivers do."""
         self.stream.synchronize()
 
     def now(self) -> Event:
@@ -64,7 +62,7 @@ class ComputeStream:
         return event
 
     def elapsed_ns(self, since: Any, mark: Any) -> int:
-        """The time from one mark to another; both have been passed."""
+        """The time from one mark to another; the device has passed both."""
         return round(since.elapsed_time(mark) * 1e6)
 
     def seed(self, value: int) -> None:
@@ -76,7 +74,7 @@ Lane = NoStream | ComputeStream
 
 
 def lanes(kinds: Sequence[str]) -> tuple[Lane, ...]:
-    """A lane for each device: a CPU device, or the k-th GPU, counted round where there are more devices than GPUs."""
+    """A lane for each device. The k-th device of kind `gpu` is the k-th GPU, counted round if there are fewer GPUs."""
     gpus = iter(range(len(kinds)))
     return tuple(
         NoStream() if kind == "cpu" else ComputeStream(next(gpus) % torch.cuda.device_count()) for kind in kinds

@@ -1,8 +1,8 @@
-"""How long messages take between two devices: the executor's own way of sending.
+"""How long messages take between two devices with the executor's transport.
 
-Between CPU devices the workload's own messages are timed in its own steps, under placements drawn at random: in a loop
-of nothing but sends, what is sent and where it goes lie in the caches, and a small message takes a quarter of what it
-takes in a step. For sizes that the step has not, large ones, which no cache holds, there is the loop.
+Between CPU devices the workload's messages are timed in its steps, under random placements. In a loop of sends alone,
+source and destination stay in the caches, and a small message takes a quarter of its time in a step. The loop times
+larger messages than the step sends, which no cache holds.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from gnnplace.graph import NONE
 from gnnplace.isolation.worker import Worker, answers, usable_cores
 
 SENDER, RECEIVER = 0, 1
-ROUNDS, WARM_UP = 40, 8  # of a size in a loop; the latter where a GPU copies
+ROUNDS, WARM_UP = 40, 8  # transfers of a size in a loop; steps, or transfers of a GPU, before those that count
 PLACEMENTS, STEPS, MOST_SAMPLES = 3, 15, 1000  # of a step on CPU devices
-APART_BYTES = 2**24  # written between two messages to one place, where a size allows
+APART_BYTES = 2**24  # written between two messages to one slot, if a size allows
 FLOAT_BYTES = 4
 
 
 def link_samples(step: TracedStep, devices: tuple[Device, Device], held: Held) -> tuple[LinkSample, ...]:
-    """Each message of a few placements of the step, the median over steps (at most `MOST_SAMPLES` messages), and a loop
-    of transfers for each of `LINK_SIZES_BYTES` above the largest message.
+    """The messages of a few placements of the step, and a loop of transfers for each of `LINK_SIZES_BYTES` above them.
 
-    Placements are random: each colocation group, and each other op, is on either device with equal chance, however
-    little memory the device has. Raises MeasurementError as `TorchProcesses` does.
+    A message's time is the median over steps; at most `MOST_SAMPLES` messages count. Placements are random: each
+    colocation group, and each other op, is on either device with equal probability, whatever memory the device has.
+    Raises MeasurementError as `TorchProcesses` does.
     """
     generator, roomy = np.random.default_rng(0), tuple(replace(device, memory_bytes=MAX_BYTES) for device in devices)
     samples: list[LinkSample] = []
@@ -71,15 +71,15 @@ def _drawn(step: TracedStep, generator: np.random.Generator) -> Int32[np.ndarray
 
 
 def _in_a_loop(sizes_bytes: Sequence[int]) -> tuple[LinkSample, ...]:
-    """`ROUNDS` transfers of each size from the first usable core to the second. The receiver sums each message, so it
+    """`ROUNDS` transfers of each size from the first usable core to the second. The receiver sums each message, which
     reads every byte.
 
     A transfer occupies the sender from the start of its copy until it raises the flag. It has arrived when the receiver
     sees the flag.
     """
     sizes = [size // FLOAT_BYTES * FLOAT_BYTES for size in sizes_bytes]
-    places = [size for size in sizes for _ in range(max(1, min(ROUNDS, APART_BYTES // size)))]
-    messages = _messages(places)
+    slot_sizes = [size for size in sizes for _ in range(max(1, min(ROUNDS, APART_BYTES // size)))]
+    messages = _messages(slot_sizes)
     ends = (
         DeviceProgram(SENDER, (), tuple(map(Send, messages))),
         DeviceProgram(RECEIVER, (), tuple(map(Receive, messages))),
@@ -102,19 +102,19 @@ def _in_a_loop(sizes_bytes: Sequence[int]) -> tuple[LinkSample, ...]:
         LinkSample(m.bytes, end - start, arrival - start)
         for m, (start, end), arrival in zip(sent, started, arrived, strict=True)
     ]
-    return tuple(samples[len(messages) :])  # the first to each place brings the memory
+    return tuple(samples[len(messages) :])  # the first to each slot also maps its memory
 
 
 def _turns(messages: Sequence[Message]) -> list[Message]:
+    """`ROUNDS` messages, each in turn."""
     return [messages[turn % len(messages)] for turn in range(ROUNDS)]
 
 
 def gpu_link_samples(sizes_bytes: Sequence[int], kinds: Sequence[str]) -> tuple[LinkSample, ...]:
-    """`ROUNDS` transfers of each size from a device to another, of which one at least is a GPU.
+    """`ROUNDS` transfers of each size from one device to another, at least one of them a GPU.
 
-    What is occupied is the copy stream, between two events on it: from a CPU device with the copy into pinned memory,
-    as long as a copy is queued behind no other. A transfer has arrived when the host has seen that, so without the
-    hand-over between two threads.
+    A transfer occupies the copy stream, between two events on it, which includes a CPU device's copy into pinned memory
+    if no other copy is queued. It has arrived when the host sees its end, without the hand-over between two threads.
     """
     pair, samples = lanes(kinds), []
     transport = Streams(pair)
@@ -122,8 +122,8 @@ def gpu_link_samples(sizes_bytes: Sequence[int], kinds: Sequence[str]) -> tuple[
     for message, size in zip(_messages(sizes_bytes), sizes_bytes, strict=True):
         value, copy = torch.rand(message.tensor.shape, device=pair[SENDER].device), transport.copier(message)
         begun, done = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        for each in range(WARM_UP + ROUNDS):
-            value.add_(1)  # as an op that has just made it
+        for transfer in range(WARM_UP + ROUNDS):
+            value.add_(1)  # as if an op had just made it
             torch.cuda.synchronize(value.device if value.is_cuda else None)
             start = monotonic_ns()
             begun.record(near)
@@ -131,12 +131,13 @@ def gpu_link_samples(sizes_bytes: Sequence[int], kinds: Sequence[str]) -> tuple[
             done.record(near)
             near.synchronize()
             arrival = monotonic_ns() - start
-            if each >= WARM_UP:
+            if transfer >= WARM_UP:
                 samples.append(LinkSample(size, min(arrival, round(begun.elapsed_time(done) * 1e6)), arrival))
     return tuple(samples)
 
 
 def _messages(sizes_bytes: Sequence[int]) -> list[Message]:
+    """A message of each size, from the sender to the receiver."""
     graph = torch.fx.Graph()
     tensors = [torch.empty(size // FLOAT_BYTES, device="meta") for size in sizes_bytes]
     return [
@@ -146,10 +147,11 @@ def _messages(sizes_bytes: Sequence[int]) -> list[Message]:
 
 
 def _send(shared: SharedMemory, messages: Sequence[Message], connection: Connection) -> None:
+    """The sender's process: reports the start and end of each sending."""
     torch.set_num_threads(1)
     spans_ns = []
     for message in messages:
-        value, send = torch.rand(message.tensor.shape), shared.sender(message)  # as an op that has just made it
+        value, send = torch.rand(message.tensor.shape), shared.sender(message)  # as if an op had just made it
         shared.step += 1
         shared.meet(SENDER)
         start = monotonic_ns()
@@ -160,6 +162,7 @@ def _send(shared: SharedMemory, messages: Sequence[Message], connection: Connect
 
 
 def _receive(shared: SharedMemory, messages: Sequence[Message], connection: Connection) -> None:
+    """The receiver's process: reports the arrival of each message."""
     torch.set_num_threads(1)
     arrivals_ns = []
     for message in messages:

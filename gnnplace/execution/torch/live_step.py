@@ -1,8 +1,8 @@
-"""A placed PyTorch step that runs on new inputs each time, on parameters and buffers that others change between steps.
+"""A placed PyTorch step that runs on new inputs each time, and whose parameters and buffers change between steps.
 
-Its module and its devices have values in common: an optimiser changes parameters where devices read them. For CPU
-devices they lie in memory that processes share. It is anonymous, made before the processes are forked, and lives as
-long as a tensor in it: it takes nothing of /dev/shm, and no descriptors. For GPUs they lie on the device of their op.
+The module and the devices share tensors: an optimiser changes parameters in the memory that devices read. For CPU
+devices this is memory that processes share. It is anonymous, mapped before the processes are forked, and lives as long
+as a tensor in it; it uses neither /dev/shm nor descriptors. For GPUs it is memory of the op's device.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ ALIGNMENT_BYTES = 64  # a cache line
 
 
 class LiveStep:
-    """`run` computes the value of each node of `results` (tensors give the layout of each) from the step's inputs.
+    """`run` computes the value of each node in `results` from the step's inputs; `results` holds tensors of its layout.
 
-    Raises ValueError for a module without values, MeasurementError where devices are missing here, or the step can't be
+    Raises ValueError for a module without values, MeasurementError if this machine lacks devices or the step can't be
     placed so.
     """
 
@@ -47,7 +47,7 @@ class LiveStep:
             for node, argument in zip(self._placeholders(), traced.trace.arguments, strict=True)
             if argument.role == "input"
         ]
-        # in place, the caller's
+        # inputs that the step changes in place
         self._changed = [index for index, node in enumerate(inputs) if (traced.op_of[node], 0) in traced.written]
         self._draws = any(map(is_random, traced.trace.graph.nodes))
         held = self._held(results, draws)
@@ -57,17 +57,17 @@ class LiveStep:
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Runs a step and returns the results, each a copy on its device.
 
-        Raises ValueError where the module's tensors are others than those placed, MeasurementError where a device
-        fails: then it is closed.
+        Raises ValueError if the module's tensors are not those that were placed, MeasurementError if a device fails:
+        then the step is closed.
         """
         if not self._open:
             raise ValueError("placed: was closed; call gp.placed again")
         self._tensors.settle()
-        for place, value in zip(self._inputs, inputs, strict=True):
-            fill(place, value)
+        for tensor, value in zip(self._inputs, inputs, strict=True):
+            fill(tensor, value)
         synchronize(self._gpus)
         try:
-            with self._own_draws():
+            with self._kept_generators():
                 self._step.run(1)
         except BaseException:
             self.close()
@@ -75,39 +75,40 @@ class LiveStep:
         for index in self._changed:
             with torch.no_grad():
                 inputs[index].copy_(self._inputs[index])
-        return [place.clone() for place in self._results]
+        return [result.clone() for result in self._results]
 
     def close(self) -> None:
-        """Ends the processes or threads; parameters and buffers stay where they are."""
+        """Ends the processes or threads. Parameters and buffers stay in their memory."""
         if self._open:
             self._open = False
             self._step.close()
 
     def _held(self, results: Mapping[Node, Tensor], draws: int) -> Held:
-        """What the step starts from: the module's own tensors, moved; places for inputs and results; constants."""
+        """The values before a step: the module's tensors, moved; tensors for inputs and results; constants."""
         trace, nodes = self._traced.trace, self._placeholders()
-        tensors = dict(zip(nodes, self._made([(node, node.meta["val"]) for node in nodes]), strict=True))
+        tensors = dict(zip(nodes, self._allocated([(node, node.meta["val"]) for node in nodes]), strict=True))
         roles = list(zip(nodes, trace.arguments, strict=True))
         self._inputs = [tensors[node] for node, argument in roles if argument.role == "input"]
         self._tensors = LiveTensors(
             self._module, {argument.name: tensors[node] for node, argument in roles if argument.role != "input"}
         )
-        self._results = self._made(list(results.items()))
+        self._results = self._allocated(list(results.items()))
         constants = {node: trace.constants[node.target] for node in trace.graph.nodes if node.op == "get_attr"}
         return Held(tensors | constants, {}, None, dict(zip(results, self._results, strict=True)), draws)
 
     def _placeholders(self) -> list[Node]:
         return [node for node in self._traced.trace.graph.nodes if node.op == "placeholder"]
 
-    def _made(self, likes: Sequence[tuple[Node, Tensor]]) -> list[Tensor]:
+    def _allocated(self, likes: Sequence[tuple[Node, Tensor]]) -> list[Tensor]:
+        """A tensor of each layout, shared by processes or on the device of its node's op."""
         if not self._gpus:
             return shared([like for _, like in likes])
-        where = [self._devices[self._plan.device[_made_by(self._traced, node)[0]]] for node, _ in likes]
-        return beside([like for _, like in likes], where)
+        devices = [self._devices[self._plan.device[_op_of(self._traced, node)]] for node, _ in likes]
+        return on_devices([like for _, like in likes], devices)
 
     @contextmanager
-    def _own_draws(self) -> Iterator[None]:
-        """Threads seed the generators of this process for their ops: afterwards these are as they were."""
+    def _kept_generators(self) -> Iterator[None]:
+        """A context that restores the generators of this process, which threads seed for their random ops."""
         if self._gpus and self._draws:
             with torch.random.fork_rng([device.index for device in self._gpus]):
                 yield
@@ -115,19 +116,15 @@ class LiveStep:
             yield
 
 
-def _made_by(traced: TracedStep, node: Node) -> tuple[int, int]:
-    """The op of a node, and which of its outputs the node is."""
-    if node.target is getitem:
-        source, output = node.args
-        assert isinstance(source, Node) and isinstance(output, int)
-        return traced.op_of[source], output
-    return traced.op_of[node], 0
+def _op_of(traced: TracedStep, node: Node) -> int:
+    """The op that computes a node, which may be one of its outputs."""
+    source = node.args[0] if node.target is getitem else node
+    assert isinstance(source, Node)
+    return traced.op_of[source]
 
 
 def shared(likes: Sequence[Tensor]) -> list[Tensor]:
-    """A tensor of the layout of each, zeros, in memory that this process
-    has in common with those that it forks from now on.
-    """
+    """A tensor of zeros of each layout, in memory that this process shares with those that it forks from now on."""
     sizes = [-(-extent_bytes(like) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for like in likes]
     memory, start, tensors = mmap.mmap(-1, max(sum(sizes), mmap.PAGESIZE)), 0, []
     for like, size in zip(likes, sizes, strict=True):
@@ -136,53 +133,54 @@ def shared(likes: Sequence[Tensor]) -> list[Tensor]:
             if size
             else torch.empty(0)
         )
-        tensors.append(shaped(arena, like))  # with a storage of its own, for who saves it
+        tensors.append(shaped(arena, like))  # a storage for each, so that it can be saved
         start += size
     return tensors
 
 
-def beside(likes: Sequence[Tensor], devices: Sequence[torch.device]) -> list[Tensor]:
-    """A tensor of the layout of each on its device, with undefined values."""
+def on_devices(likes: Sequence[Tensor], devices: Sequence[torch.device]) -> list[Tensor]:
+    """A tensor of each layout on its device, with undefined values."""
     pairs = zip(likes, devices, strict=True)
     return [torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device) for like, device in pairs]
 
 
-def fill(place: Tensor, value: Tensor) -> None:
-    """Copies a value to its place."""
-    index = once(place)
-    place[index].copy_(value.detach()[index])
+def fill(target: Tensor, value: Tensor) -> None:
+    """Copies a value into a tensor of its shape, expanded elements once."""
+    index = once(target)
+    target[index].copy_(value.detach()[index])
 
 
 class LiveTensors:
-    """The parameters and buffers of a module at the places where devices
-    have them, by name; the tensors stay the same objects.
+    """The parameters and buffers of a module, moved to the memory that devices read. They stay the same objects.
+
+    `shared` are tensors in this memory, by the names of the module's tensors.
     """
 
-    def __init__(self, module: nn.Module, places: Mapping[str, Tensor]) -> None:
-        self._module, self._tensors, self._places = module, named_tensors(module), places
-        for name, place in places.items():
-            fill(place, self._tensors[name])
-            self._tensors[name].data = place
+    def __init__(self, module: nn.Module, shared: Mapping[str, Tensor]) -> None:
+        self._module, self._tensors, self._shared = module, named_tensors(module), shared
+        for name, tensor in shared.items():
+            fill(tensor, self._tensors[name])
+            self._tensors[name].data = tensor
 
     def settle(self) -> None:
-        """Brings back to its place what has got other memory since (`parameter.data = ...`).
+        """Moves tensors back to the shared memory after an assignment (`parameter.data = ...`).
 
-        Raises ValueError for tensors that were added, removed or replaced since, and for another shape, type or device.
+        Raises ValueError for tensors that were added, removed or replaced, and for another shape, type or device.
         """
         now = named_tensors(self._module)
         for name in (*now, *self._tensors):
             if now.get(name) is not self._tensors.get(name):
                 what = "replaced" if name in now and name in self._tensors else "added" if name in now else "removed"
                 raise ValueError(f"module: {name}: was {what} after the step was placed; place it anew")
-        for name, place in self._places.items():
+        for name, shared in self._shared.items():
             tensor = now[name]
-            if tensor.data_ptr() != place.data_ptr() or tensor.stride() != place.stride():
-                if described(tensor) != described(place):
+            if tensor.data_ptr() != shared.data_ptr() or tensor.stride() != shared.stride():
+                if described(tensor) != described(shared):
                     raise ValueError(
-                        f"module: {name}: is {described(tensor)}, and was placed as {described(place)}; place it anew"
+                        f"module: {name}: is {described(tensor)}, and was placed as {described(shared)}; place it anew"
                     )
-                fill(place, tensor)
-                tensor.data = place
+                fill(shared, tensor)
+                tensor.data = shared
 
 
 def named_tensors(module: nn.Module) -> dict[str, Tensor]:
@@ -191,7 +189,7 @@ def named_tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 def check_values(module: nn.Module) -> None:
-    """Raises ValueError for a tensor without values, and for two of which one lies in the other's memory."""
+    """Raises ValueError for a tensor without values, and for two tensors whose memory overlaps."""
     spans = []
     for name, tensor in named_tensors(module).items():
         if tensor.is_meta:
@@ -209,6 +207,6 @@ def described(tensor: Tensor) -> str:
 
 
 def synchronize(devices: Iterable[torch.device]) -> None:
-    """Waits until these GPUs have done what this thread gave them."""
+    """Waits for the work that this thread has queued on these GPUs."""
     for device in devices:
         torch.cuda.current_stream(device).synchronize()

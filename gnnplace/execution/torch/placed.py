@@ -1,14 +1,12 @@
 """A module that runs on the devices of a plan, in its owner's own loop: with any data, optimiser, scheduler, clipping.
 
-A call runs the ops of the traced step but its updates, by the executor that is measured. Its parameters are those of
-the module, where the devices read them; the backward pass hands over the gradients that the call has computed, times
-the gradient of its loss.
+A call runs the ops of the traced step except its updates, by the executor that is also measured. The module's
+parameters are in the memory that devices read. The backward pass hands over the gradients that the call has computed,
+times the gradient of its loss.
 
-A training step without its update: the loss and the gradient of each parameter that has one, for an optimiser in
-somebody else's hands.
-
-It is the step of plain SGD, whose updates show the gradients, with these as results in the place of the updates. All
-other ops are those of the step with any optimiser, by the same names.
+The step without updates is traced from a step with plain SGD, whose updates show the gradient of each parameter: these
+gradients become results, and the updates are removed (`gradient_step`). All other ops are those of the step with any
+optimiser, by the same names.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from gnnplace.execution.torch.live_step import LiveStep
 from gnnplace.execution.torch.unplaced import GRADIENT, Unplaced, as_outputs
 from gnnplace.execution.torch.values import Node
 from gnnplace.execution.workload import without_updates
-from gnnplace.frontends.torch import updates  # noqa: F401, whose op is one of those below
+from gnnplace.frontends.torch import updates  # noqa: F401, registers update_
 from gnnplace.frontends.torch.builder import TracedStep, traced_step
 from gnnplace.frontends.torch.inference import example_output, with_tensors
 from gnnplace.frontends.torch.inputs import CallArguments
@@ -45,7 +43,7 @@ UPDATES = (_aten._fused_sgd_.default, torch.ops.gnnplace.update_.default, _aten.
 
 
 class Rows(NamedTuple):
-    """The gradient of looked-up rows of a sparse embedding: which rows (one dimension), and the gradient of each."""
+    """The gradient of one lookup in a sparse embedding: the indices of rows (one dimension), and their gradients."""
 
     indices: Node
     rows: Node
@@ -53,8 +51,9 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class GradientStep:
-    """The traced step, the node of its loss, and what makes the gradient of
-    each parameter, by name: a sparse one of several lookups.
+    """A traced step without updates: the node of its loss, and the nodes of each parameter's gradient by name.
+
+    The gradient of a sparse embedding has nodes for each lookup.
     """
 
     traced: TracedStep
@@ -64,12 +63,12 @@ class GradientStep:
 
 
 def gradient_step(step: TorchStep, name: str) -> GradientStep:
-    """Traces a step as a graph named `name`. Raises ValueError if it can't be traced."""
+    """Traces a step without its updates as a graph named `name`. Raises ValueError if it can't be traced."""
     traced = TorchStep(step.module, step.loss, step.inputs, "sgd").traced(name)
     graph, dense, sparse = traced.trace.graph, dict[str, Node](), dict[str, tuple[Rows, ...]]()
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     names = {node: argument.name for node, argument in zip(placeholders, traced.trace.arguments, strict=True)}
-    changed = dict[Node, Node]()  # what stands for a table after an update in place
+    table_of = dict[Node, Node]()  # the table that an update in place returns
     for node in [node for node in graph.nodes if node.op == "call_function" and scope_of(node).phase == "update"]:
         if node.target is _aten._fused_sgd_.default:
             (parameter,), (gradient,) = node.args[0], node.args[1]
@@ -78,7 +77,7 @@ def gradient_step(step: TorchStep, name: str) -> GradientStep:
             parameter, gradient = node.args[:2]
             dense[names[parameter]] = gradient
         elif node.target is _aten.index_add_.default:
-            table = changed[node] = changed.get(node.args[0], node.args[0])
+            table = table_of[node] = table_of.get(node.args[0], node.args[0])
             sparse[names[table]] = (*sparse.get(names[table], ()), Rows(node.args[2], node.args[3]))
     (loss,) = graph.output_node().all_input_nodes
     pairs = [node for lookups in sparse.values() for rows in lookups for node in rows]
@@ -92,10 +91,7 @@ def gradient_step(step: TorchStep, name: str) -> GradientStep:
 def placed(
     step: TorchStep | TorchInference, problem: Problem, placement: Placement, seed: int, check: bool
 ) -> PlacedModule:
-    """The module of a step on the devices of a placement of the step's problem.
-
-    Raises ValueError and MeasurementError as `gp.placed`.
-    """
+    """The module of a step on the devices of a placement. Raises ValueError and MeasurementError as `gp.placed`."""
     if distributed.launched():
         raise MeasurementError("unsupported", "gp.placed starts devices itself, not under torchrun")
     if isinstance(step, TorchStep):
@@ -104,7 +100,7 @@ def placed(
 
 
 class PlacedModule(nn.Module, ABC):
-    """A module whose parameters, buffers and parts are those of the user's, by the same names.
+    """A module with the parameters, buffers and submodules of the user's module, by the same names.
 
     `close` (or `with`) ends its devices.
     """
@@ -112,13 +108,13 @@ class PlacedModule(nn.Module, ABC):
     def __init__(self, step: TorchStep | TorchInference) -> None:
         super().__init__()
         module = step.module
-        self._own, self._given = (module,), CallArguments(step.inputs)  # in a tuple: no part of this module
+        self._user_module, self._given = (module,), CallArguments(step.inputs)  # in a tuple, so that it is no submodule
         self._parameters, self._buffers, self._modules = module._parameters, module._buffers, module._modules
         self.training = module.training
         self._casts = _casts()
 
     _step: LiveStep
-    _nodes: list[Node]  # of its results
+    _nodes: list[Node]  # of the results
     _draws: int
     _unplaced: Unplaced | None  # until the first call
 
@@ -126,8 +122,8 @@ class PlacedModule(nn.Module, ABC):
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Runs the step on inputs like those that it was placed with.
 
-        Raises ValueError for others, and where the module has changed; MeasurementError where a device fails, which
-        ends all.
+        Raises ValueError for other inputs and for a module that has changed; MeasurementError if a device fails, which
+        ends all devices.
         """
 
     def close(self) -> None:
@@ -136,17 +132,17 @@ class PlacedModule(nn.Module, ABC):
 
     def train(self, mode: bool = True) -> PlacedModule:
         """Sets the training mode of the module, as `torch.nn.Module.train` does."""
-        self._own[0].train(mode)
-        self.training = self._own[0].training
+        self._user_module[0].train(mode)
+        self.training = self._user_module[0].training
         return self
 
     def state_dict(self, *arguments: Any, **named: Any) -> Any:
         """The module's state dict."""
-        return self._own[0].state_dict(*arguments, **named)
+        return self._user_module[0].state_dict(*arguments, **named)
 
     def load_state_dict(self, *arguments: Any, **named: Any) -> Any:
         """Loads a state dict into the module."""
-        return self._own[0].load_state_dict(*arguments, **named)
+        return self._user_module[0].load_state_dict(*arguments, **named)
 
     def __enter__(self) -> PlacedModule:
         return self
@@ -162,21 +158,21 @@ class PlacedModule(nn.Module, ABC):
 
     @abstractmethod
     def _named(self, values: Mapping[Node, Tensor]) -> Mapping[str, Tensor]:
-        """What a call makes, by name, out of the values of nodes."""
+        """The results of a call by name, selected from the values of nodes."""
 
     def _run(self, inputs: list[Tensor]) -> list[Tensor]:
         """A step's results.
 
-        Raises MeasurementError where the first was to be compared with the unplaced one, and differs: then all end.
+        The first call is compared with the unplaced step, if that was requested. Raises MeasurementError if they
+        differ, which ends all devices.
         """
         unplaced, self._unplaced = self._unplaced, None
         expected = None if unplaced is None else unplaced.outputs(inputs, self._draws + 1, self._named)
         results = self._step.run(inputs)
         if unplaced is not None and expected is not None:
+            values = self._named(dict(zip(self._nodes, results, strict=True)))
             try:
-                unplaced.check(
-                    as_outputs(self._named(dict(zip(self._nodes, results, strict=True))), self._own[0]), expected
-                )
+                unplaced.check(as_outputs(values, self._user_module[0]), expected)
             except MeasurementError:
                 self.close()
                 raise
@@ -189,10 +185,11 @@ class PlacedModule(nn.Module, ABC):
         plan = without_updates(planned(problem, legal(problem, placement)), problem.graph, traced.graph)
         self._nodes, self._draws = list(results), int(np.random.SeedSequence(seed).generate_state(1)[0])
         self._unplaced = Unplaced(step, traced, problem, plan) if check else None
-        self._step = LiveStep(traced, plan, self._own[0], results, self._draws)
+        self._step = LiveStep(traced, plan, self._user_module[0], results, self._draws)
         self._end = weakref.finalize(self, _close, os.getpid(), self._step)
 
     def _read(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> list[Tensor]:
+        """The tensors of a call's arguments. Raises ValueError if they, or autocast, are not as they were placed."""
         if _casts() != self._casts:
             raise ValueError(
                 "autocast: is not as it was when the step was placed; use it within the loss or the module"
@@ -211,7 +208,7 @@ class PlacedStep(PlacedModule):
         self._start(step, traced.traced, problem, placement, self._gradients.results, seed, check)
 
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
-        """The loss of inputs; without gradients where PyTorch records none, though they are computed all the same."""
+        """The loss of inputs. Gradients are computed in any case, and dropped if PyTorch records none."""
         self._check_modes()
         tensors, gradients = self._read(inputs, named), self._gradients
         if torch.is_grad_enabled():
@@ -225,6 +222,7 @@ class PlacedStep(PlacedModule):
         }
 
     def _check_modes(self) -> None:
+        """Raises ValueError if a module changed its mode, or a frozen parameter requires a gradient."""
         for (name, was), (_, now) in zip(self._modes, self._mode(), strict=False):
             if was != now:
                 modes = (
@@ -236,14 +234,14 @@ class PlacedStep(PlacedModule):
                     f"module: {name or 'the whole'} is in {modes}; a placed step keeps to one, gp.TorchInference "
                     "evaluates"
                 )
-        for name, parameter in self._own[0].named_parameters():
+        for name, parameter in self._user_module[0].named_parameters():
             if parameter.requires_grad and name not in self._gradients.trained:
                 raise ValueError(
                     f"module: {name}: requires a gradient, and was frozen when the step was placed; place it anew"
                 )
 
     def _mode(self) -> list[tuple[str, bool]]:
-        return [(name, part.training) for name, part in self._own[0].named_modules()]
+        return [(name, part.training) for name, part in self._user_module[0].named_modules()]
 
 
 class PlacedInference(PlacedModule):
@@ -252,21 +250,21 @@ class PlacedInference(PlacedModule):
     def __init__(self, step: TorchInference, problem: Problem, placement: Placement, seed: int, check: bool) -> None:
         super().__init__(step)
         traced = step.traced(problem.graph.name)
-        self._example, self._made = example_output(step.module, step.inputs), _results(traced)
-        results = {node: torch.empty_like(node.meta["val"], device="meta") for node in self._made}
+        self._example, self._output_nodes = example_output(step.module, step.inputs), _output_nodes(traced)
+        results = {node: torch.empty_like(node.meta["val"], device="meta") for node in self._output_nodes}
         self._start(step, traced, problem, placement, results, seed, check)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """What the module returns for inputs, in its own containers."""
+        """The module's outputs for inputs, in the containers that it returns."""
         values = dict(zip(self._nodes, self._run(self._read(inputs, named)), strict=True))
-        return with_tensors(self._example, iter([values[node] for node in self._made]))
+        return with_tensors(self._example, iter([values[node] for node in self._output_nodes]))
 
     def _named(self, values: Mapping[Node, Tensor]) -> Mapping[str, Tensor]:
-        return {f"output {number}": values[node] for number, node in enumerate(self._made)}
+        return {f"output {number}": values[node] for number, node in enumerate(self._output_nodes)}
 
 
 class _Gradients:
-    """The gradients of parameters out of the results of a step."""
+    """Selects the gradients of parameters from the results of a step."""
 
     def __init__(self, step: GradientStep, parameters: Mapping[str, nn.Parameter]) -> None:
         self.trained = {name for name, parameter in parameters.items() if parameter.requires_grad}
@@ -282,7 +280,8 @@ class _Gradients:
     def of(self, results: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """The loss, and the gradient of each of `parameters`."""
         tensors = dict(zip(self.results, results, strict=True))
-        first = {node: name for name, node in reversed([*self._step.dense.items()])}  # two summands have one gradient
+        # two summands have one gradient: all parameters but the first get a copy
+        first = {node: name for name, node in reversed([*self._step.dense.items()])}
         gradients = {
             name: tensors[node] if first[node] == name else tensors[node].clone()
             for name, node in self._step.dense.items()
@@ -297,7 +296,7 @@ class _Gradients:
 
 
 class _Step(torch.autograd.Function):
-    """A step as autograd sees it: the loss as a function of the parameters."""
+    """A step for autograd: the loss as a function of the parameters."""
 
     @staticmethod
     def forward(ctx: Any, run: Callable[[], tuple[Tensor, list[Tensor]]], *_: Tensor) -> Tensor:
@@ -307,8 +306,8 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients times that of the loss. They become the parameters' own, so that none is copied once more."""
-        if torch.is_grad_enabled():  # which it is here for a graph of gradients alone
+        """The gradients times the gradient of the loss. They become the parameters' `grad` without another copy."""
+        if torch.is_grad_enabled():  # only for create_graph
             raise ValueError("create_graph: a placed step has first derivatives alone")
         gradients, ctx.gradients, scale = ctx.gradients, None, incoming.item()
         if gradients is None:
@@ -316,18 +315,18 @@ class _Step(torch.autograd.Function):
         return None, *(gradients if scale == 1 else [gradient.mul_(scale) for gradient in gradients])
 
 
-def _results(traced: TracedStep) -> list[Node]:
-    """The nodes of what a module returns, in order; one may be there twice."""
+def _output_nodes(traced: TracedStep) -> list[Node]:
+    """The nodes of a module's outputs, in order. A node may occur twice."""
     outputs = traced.trace.graph.output_node().args[0]
     return list(cast(Sequence[Node], outputs if isinstance(outputs, list | tuple) else [outputs]))
 
 
 def _casts() -> tuple[tuple[bool, torch.dtype], ...]:
-    """PyTorch's autocast settings now: whether it is on, and the dtype, for CPU and CUDA."""
+    """PyTorch's autocast settings for CPU and CUDA: on or off, and the dtype."""
     return tuple((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda"))
 
 
 def _close(owner: int, step: LiveStep) -> None:
-    """Ends the devices, where this process started them and is no fork of it."""
+    """Ends the devices, unless this process is a fork of their owner."""
     if os.getpid() == owner:
         step.close()

@@ -1,9 +1,8 @@
-"""A placed PyTorch step on CPU devices: each is a process on its own
-core with one thread, and they meet in shared memory.
-"""
+"""A placed PyTorch step on CPU devices: each is a process of one thread on its own core; they share memory."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from threading import Lock
 from typing import Any
@@ -11,65 +10,53 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
+from gnnplace.cluster import Device
 from gnnplace.costs.measured import LinkSample
-from gnnplace.execution.allocations import Allocation, most
 from gnnplace.execution.torch.device import DeviceMemory, OneHost, TorchDevice, span, timed
 from gnnplace.execution.torch.lanes import NoStream
-from gnnplace.execution.torch.program import DeviceProgram, Message, Send, programs
+from gnnplace.execution.torch.program import DeviceProgram, Message, programs
 from gnnplace.execution.torch.shared_memory import SharedMemory
-from gnnplace.execution.torch.slots import lifetimes, slots
+from gnnplace.execution.torch.slots import Slots, lifetimes, slots
 from gnnplace.execution.torch.values import Held
-from gnnplace.execution.workload import ExecutionPlan
+from gnnplace.execution.workload import Allocation, ExecutionPlan, peak_bytes
 from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.isolation.linux import lift_memory_limit, without_memory_limit
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.isolation.worker import Worker, answers, usable_cores
 
-# the process' own; a step that exceeds its device by so little is told by its peak
+# a process' own memory, and that of each op; a step may exceed its device by as much until its peak is measured
 OVERHEAD_BYTES, OVERHEAD_OP_BYTES = 2**25, 2**14
 
 
 class TorchProcesses(OneHost):
-    """A `PlacedStep` of a plan whose devices are all of kind `cpu`.
+    """A `RunningStep` of a plan whose devices are all of kind `cpu`.
 
-    `held` is never changed here: each process has its own copy. Raises MeasurementError: `unsupported` where there are
-    fewer cores than devices, `out_of_memory` where what a device receives alone exceeds what it has and the overhead.
+    `held` stays unchanged: each process has its own copy. Raises MeasurementError as `check_cores` and `memory_limits`.
     """
 
     def __init__(self, step: TracedStep, plan: ExecutionPlan, held: Held) -> None:
         self._cores, self._num_ops = usable_cores()[: len(plan.devices)], step.graph.num_ops
-        if len(plan.devices) > len(self._cores):
-            raise MeasurementError(
-                "unsupported", f"{len(plan.devices)} CPU devices need as many cores, and there are {len(self._cores)}"
-            )
-        written = programs(step, plan)
-        sent = [line.what for program in written for line in program.instructions if isinstance(line, Send)]
+        check_cores(plan.devices, self._cores)
+        device_programs = programs(step, plan)
+        sent = [what for program in device_programs for what in program.sent]
         self._messages = [what for what in sent if isinstance(what, Message)]
-        placed, self._lifetimes = slots(written), lifetimes(written)
-        overhead = OVERHEAD_BYTES + OVERHEAD_OP_BYTES * self._num_ops
-        limits = []
-        # which all processes share and no limit of one counts
-        for device, received in zip(plan.devices, placed.arena_bytes, strict=True):
-            # messages have places for the whole step, but the device less at its peak
-            limits.append(device.memory_bytes + overhead)
-            if received > limits[-1]:
-                reason = f"{device.name} receives {received} bytes in a step, and has {device.memory_bytes}"
-                raise MeasurementError("out_of_memory", reason)
-        shared = SharedMemory(placed, max((what.number for what in sent), default=-1) + 1, len(written))
+        message_slots, self._lifetimes = slots(device_programs), lifetimes(device_programs)
+        limits = memory_limits(plan.devices, message_slots, self._num_ops)
+        num_flags = 1 + max((what.number for what in sent), default=-1)
+        shared = SharedMemory(message_slots, num_flags, len(device_programs))
         self._workers: list[Worker] = []
         try:
-            for program, device, core, limit in zip(written, plan.devices, self._cores, limits, strict=True):
-                life = _Life(program, shared, held, self._num_ops)
-                self._workers.append(Worker(device.name, core, limit, life.serve))
+            for program, device, core, limit in zip(device_programs, plan.devices, self._cores, limits, strict=True):
+                process = _DeviceProcess(program, shared, held, self._num_ops)
+                self._workers.append(Worker(device.name, core, limit, process.serve))
         except BaseException:
             self.close()
             raise
 
     def peak_memory_bytes(self) -> list[int]:
-        """Runs a step, the first time two, and returns the most that each device held: variables, buffers, workspace,
-        and messages while they live.
+        """Runs a step, two on the first call. Returns each device's peak: variables, buffers, workspace, live messages.
 
-        Their places are taken for the whole step (slots.py): what a device reserves is more.
+        A device reserves more: messages have their slots for the whole step (slots.py).
         """
         memories: list[DeviceMemory] = self._ask("memory")
         messages: list[list[Allocation]] = [[] for _ in memories]
@@ -78,12 +65,12 @@ class TorchProcesses(OneHost):
             used = [span(memories[life.holder].times, mark)[1] for mark in life.uses]
             messages[life.holder] += [(min(starts), life.bytes), (max([*ends, *used]), -life.bytes)]
         return [
-            memory.held_bytes + most([*memory.allocations, *received])
+            memory.held_bytes + peak_bytes([*memory.allocations, *received])
             for memory, received in zip(memories, messages, strict=True)
         ]
 
     def op_memory(self) -> Int64[np.ndarray, " ops"]:
-        """Runs a step and returns the most bytes that each op allocated at once: its outputs and its workspace."""
+        """Runs a step and returns the peak of the bytes that each op allocated: its outputs and its workspace."""
         return np.max(self._ask("op_memory"), axis=0)
 
     def messages(self, steps: int) -> list[LinkSample]:
@@ -91,7 +78,7 @@ class TorchProcesses(OneHost):
         return timed(self._messages, self._ask("op_times", steps))
 
     def described(self) -> list[str]:
-        """What each device is here."""
+        """The core of each device."""
         return [f"a process on core {core}" for core in self._cores]
 
     def close(self) -> None:
@@ -105,12 +92,35 @@ class TorchProcesses(OneHost):
         try:
             return answers(self._workers)
         except BaseException:
-            self.close()  # a device that waits for a failed one would wait for ever
+            self.close()  # else a device would wait for the failed one for ever
             raise
 
 
-class _Life:
-    """The life of one device's process."""
+def check_cores(devices: Sequence[Device], cores: Sequence[int]) -> None:
+    """Raises MeasurementError(unsupported) if there are fewer cores than devices."""
+    if len(devices) > len(cores):
+        raise MeasurementError(
+            "unsupported", f"{len(devices)} CPU devices need as many cores, and there are {len(cores)}"
+        )
+
+
+def memory_limits(devices: Sequence[Device], slots: Slots, num_ops: int) -> list[int]:
+    """The memory limit of each device's process: the device's memory and the process' own.
+
+    No limit of a process counts the arena of the messages that it receives, which is shared memory. An arena reserves
+    its slots for the whole step, so it may exceed the peak of its device. Raises MeasurementError(out_of_memory) if the
+    arena alone exceeds the limit.
+    """
+    overhead = OVERHEAD_BYTES + OVERHEAD_OP_BYTES * num_ops
+    for device, received in zip(devices, slots.arena_bytes, strict=True):
+        if received > device.memory_bytes + overhead:
+            reason = f"{device.name} receives {received} bytes in a step, and has {device.memory_bytes}"
+            raise MeasurementError("out_of_memory", reason)
+    return [device.memory_bytes + overhead for device in devices]
+
+
+class _DeviceProcess:
+    """The process of one device."""
 
     def __init__(self, program: DeviceProgram, shared: SharedMemory, held: Held, num_ops: int) -> None:
         self._program, self._shared, self._held, self._num_ops = program, shared, held, num_ops
@@ -123,9 +133,9 @@ class _Life:
         while True:
             what, *arguments = connection.recv()
             if what in ("memory", "op_memory"):
-                lift_memory_limit()  # the profiler's own memory is not the step's
+                lift_memory_limit()  # the profiler's memory doesn't count
             answer = getattr(device, what)(*arguments)
-            with without_memory_limit():  # variables are copied to be sent, which is not the step's
+            with without_memory_limit():  # nor do the copies of variables that are sent
                 connection.send(answer)
 
     def _meet(self, step: int) -> None:

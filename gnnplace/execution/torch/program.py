@@ -1,10 +1,8 @@
-"""A traced PyTorch step cut into one program a device: which calls it makes, what it sends, receives and waits for, in
-order.
+"""A traced PyTorch step cut into one program for each device: its calls, sends, receipts and waits, in order.
 
-What docs/execution-model.md#transfers says is done here: when an op ends, each of its outputs is sent once to each
-other device that has a consumer of it, by output, then by device; a control edge to another device is a signal, left
-out where others say so already. Nobody waits for a device that could wait for it in turn: all programs follow one
-topological order.
+This implements docs/execution-model.md#transfers. When an op ends, each of its outputs is sent once to each other
+device that has a consumer of it: by output, then by device. A control edge to another device is a signal; it is left
+out if other edges imply it. All programs follow one topological order, so no two devices wait for each other.
 """
 
 from __future__ import annotations
@@ -26,11 +24,10 @@ from gnnplace.graph import CONTROL, ComputationGraph
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """An output on its way to one other device: the value of `node`, which looks like `tensor` (a fake one, as it is
-    sent).
+    """An output sent to one other device: the value of `node`. `tensor` is a meta tensor of the layout that is sent.
 
-    Messages of one `buffer`, the number of the first of them, bring the same bytes to the same device: they are aliases
-    of one root, each fills its memory, and nothing writes there in between.
+    `buffer` is the number of the first message that brings the same bytes to the same device: their outputs are aliases
+    of one root, each of them fills the root's memory, and nothing writes to it in between.
     """
 
     number: int
@@ -42,20 +39,21 @@ class Message:
 
     @property
     def bytes(self) -> int:
-        """What is sent."""
+        """The bytes sent."""
         return self.tensor.untyped_storage().nbytes()
 
     @property
     def mark(self) -> int:
-        """The place of its sending, at its destination of its receipt, in lists of times: they count ops from the
-        start, messages from the end.
+        """Its index in lists of times, for its sending at the source and for its receipt at the destination.
+
+        These lists hold ops from the start and messages from the end.
         """
         return -1 - self.number
 
 
 @dataclass(frozen=True)
 class Signal:
-    """A control edge on its way to one other device."""
+    """A control edge to one other device."""
 
     number: int
     src: int
@@ -64,8 +62,10 @@ class Signal:
 
 @dataclass(frozen=True)
 class OpRun:
-    """Runs the op of a node. `first` are nodes of no op of their own (an optimiser's count of steps) that run before
-    it; `picks` take single outputs out of what it returns.
+    """Runs the op of a node.
+
+    `first` are nodes that belong to no op and run before it, as an optimiser's count of steps. `picks` select single
+    outputs from its result.
     """
 
     op: int
@@ -76,11 +76,15 @@ class OpRun:
 
 @dataclass(frozen=True)
 class Send:
+    """Sends a message or raises a signal."""
+
     what: Message | Signal
 
 
 @dataclass(frozen=True)
 class Receive:
+    """Waits for a message or a signal."""
+
     what: Message | Signal
 
 
@@ -89,9 +93,9 @@ Instruction = OpRun | Send | Receive
 
 @dataclass(frozen=True, eq=False)
 class DeviceProgram:
-    """What one device does in a step.
+    """The instructions of one device in a step.
 
-    `held` are the nodes whose values it has before: its variables, state, inputs, constants.
+    `held` are the nodes whose values it has before the step: variables, optimiser state, inputs, constants.
     """
 
     device: int
@@ -99,18 +103,25 @@ class DeviceProgram:
     instructions: tuple[Instruction, ...]
 
     @property
+    def sent(self) -> list[Message | Signal]:
+        """The messages and signals that it sends, in order."""
+        return [line.what for line in self.instructions if isinstance(line, Send)]
+
+    @property
+    def received_messages(self) -> list[Message]:
+        """The messages that it receives, in order."""
+        received = [line.what for line in self.instructions if isinstance(line, Receive)]
+        return [what for what in received if isinstance(what, Message)]
+
+    @property
     def num_messages(self) -> int:
         """One more than the largest number of a message that it sends or receives."""
-        messages = (
-            line.what.number
-            for line in self.instructions
-            if isinstance(line, Send | Receive) and isinstance(line.what, Message)
-        )
-        return max(messages, default=-1) + 1
+        sent = [what for what in self.sent if isinstance(what, Message)]
+        return max((message.number for message in (*sent, *self.received_messages)), default=-1) + 1
 
 
 def programs(step: TracedStep, plan: ExecutionPlan) -> tuple[DeviceProgram, ...]:
-    """One program for each device of the plan. Numbers of messages and signals are distinct over all of them."""
+    """One program for each device of the plan. All messages and signals have distinct numbers."""
     writer = _Writer(step, plan)
     for op in plan.order.tolist():
         writer.add(op)
@@ -128,7 +139,7 @@ class _Writer:
         self._call, self._values, self._held = _nodes(step)
         self._lines: list[list[Instruction]] = [[] for _ in plan.devices]
         self._messages: dict[tuple[Node, int], Message] = {}
-        # messages that are the whole of a root: its number, its writes so far, to where
+        # the first message with all bytes of a root: by root, number of writes to it so far, and destination
         self._whole: dict[tuple[int, int, int], int] = {}
         self._arrived: set[tuple[Node, int]] = set()
         self._signals: dict[tuple[int, int], Signal] = {}
@@ -137,15 +148,15 @@ class _Writer:
         self._written = {int(graph.output_ptr[op]) + output: writers for (op, output), writers in step.written.items()}
 
     def add(self, op: int) -> None:
-        """Receives what the op needs, runs it, sends what it makes."""
-        here = self._device[op]
+        """Adds the receipts of the op's inputs, the op, and the sends of its outputs."""
+        device = self._device[op]
         for source, output in self._inputs[op]:
             if output == CONTROL:
-                self._lines[here].append(Receive(self._signals[source, here]))
+                self._lines[device].append(Receive(self._signals[source, device]))
             else:
                 self._receive(source, output, op)
         if op in self._call:
-            self._lines[here].append(self._called(op, self._call[op]))
+            self._lines[device].append(self._run(op, self._call[op]))
         self._send(op)
 
     def finished(self) -> tuple[DeviceProgram, ...]:
@@ -155,36 +166,36 @@ class _Writer:
         ]
         return tuple(DeviceProgram(device, held[device], tuple(lines)) for device, lines in enumerate(self._lines))
 
-    def _called(self, op: int, node: Node) -> OpRun:
+    def _run(self, op: int, node: Node) -> OpRun:
         first = (
             parent for parent in node.all_input_nodes if parent not in self._op_of and parent.target is not getitem
         )
         return OpRun(op, tuple(first), node, tuple(user for user in node.users if user.target is getitem))
 
     def _receive(self, source: int, output: int, op: int) -> None:
-        node, here = self._values[source, output], self._device[op]
-        if (node, here) not in self._arrived:
-            self._arrived.add((node, here))
-            self._lines[here].append(Receive(self._messages[node, here]))
+        """Adds the receipt of an output of another device, once a device."""
+        node, device = self._values[source, output], self._device[op]
+        if (node, device) not in self._arrived:
+            self._arrived.add((node, device))
+            self._lines[device].append(Receive(self._messages[node, device]))
 
     def _send(self, op: int) -> None:
-        here = self._device[op]
+        """Adds a send to each device that waits for the op, by output, then by device."""
         for output, consumers in sorted(self._consumers[op].items()):
-            for there in sorted({self._device[consumer] for consumer in consumers}):
-                self._lines[here].append(
-                    Send(self._signal(op, there) if output == CONTROL else self._message(op, output, there))
-                )
+            for dst in sorted({self._device[consumer] for consumer in consumers}):
+                what = self._signal(op, dst) if output == CONTROL else self._message(op, output, dst)
+                self._lines[self._device[op]].append(Send(what))
 
-    def _signal(self, op: int, there: int) -> Signal:
-        signal = self._signals[op, there] = Signal(self._count, self._device[op], there)
+    def _signal(self, op: int, dst: int) -> Signal:
+        signal = self._signals[op, dst] = Signal(self._count, self._device[op], dst)
         return signal
 
-    def _message(self, op: int, output: int, there: int) -> Message:
+    def _message(self, op: int, output: int, dst: int) -> Message:
         node, number = self._values[op, output], self._count
         tensor, root = as_sent(node.meta["val"]), int(self._graph.output_root[self._graph.output_ptr[op] + output])
         writes = sum(self._position[writer] <= self._position[op] for writer in self._written.get(root, ()))
-        buffer = self._whole.setdefault((root, writes, there), number) if is_whole(node.meta["val"], tensor) else number
-        message = self._messages[node, there] = Message(number, node, self._device[op], there, tensor, buffer)
+        buffer = self._whole.setdefault((root, writes, dst), number) if is_whole(node.meta["val"], tensor) else number
+        message = self._messages[node, dst] = Message(number, node, self._device[op], dst, tensor, buffer)
         return message
 
     @property
@@ -193,8 +204,8 @@ class _Writer:
 
 
 def _nodes(step: TracedStep) -> tuple[dict[int, Node], dict[tuple[int, int], Node], list[tuple[Node, int]]]:
-    """The call of each op that has one, the node of each output, and the
-    nodes whose values exist before the step, with their ops.
+    """The call of each op that has one, the node of each output (op, output), and the nodes whose values exist before
+    the step, with their ops.
     """
     calls, values, held = {}, {}, []
     for node in step.trace.graph.nodes:
@@ -216,8 +227,9 @@ def _nodes(step: TracedStep) -> tuple[dict[int, Node], dict[tuple[int, int], Nod
 def _edges_between_devices(
     graph: ComputationGraph, plan: ExecutionPlan
 ) -> tuple[Mapping[int, list[tuple[int, int]]], Mapping[int, dict[int, list[int]]]]:
-    """Of each op its inputs from elsewhere (op, output), data before control, and its consumers elsewhere by output: of
-    control edges those that are needed.
+    """Each op's inputs (op, output) from other devices, data before control, and its consumers there by output.
+
+    Control edges that other edges imply are left out.
     """
     inputs: dict[int, list[tuple[int, int]]] = defaultdict(list)
     consumers: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -227,5 +239,5 @@ def _edges_between_devices(
         inputs[consumer].append((source, output))
         consumers[source][output].append(consumer)
     for sources in inputs.values():
-        sources.sort(key=lambda each: each[1] == CONTROL)
+        sources.sort(key=lambda source: source[1] == CONTROL)
     return inputs, consumers

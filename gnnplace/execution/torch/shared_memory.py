@@ -1,10 +1,10 @@
-"""Messages between processes on one host: the sender copies a tensor into memory that both have, and raises a flag.
+"""Messages between processes on one host: the sender copies a tensor into shared memory and raises a flag.
 
-The memory is anonymous, made before the processes are forked: when they end, however they end, it is gone. A flag holds
-the number of the last step for which it was raised. A receiver looks at its flag until it is raised: its core should be
-its own, and where it is not, others get it after a while (else each message could take as long as the system lets a
-process run). Flags are aligned words that are written after what they announce, which x86 and the interpreter's own
-locks on other processors keep in order.
+The memory is anonymous and mapped before the processes are forked, so it goes with them, however they end. A flag holds
+the number of the last step for which it was raised. A receiver reads its flag until it is raised. It should have a core
+to itself; after a while it yields the core to others, because otherwise a message could take as long as the system lets
+a process run. A flag is an aligned word, written after the data that it announces. x86 keeps this order; on other
+processors the interpreter's own locks do.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from gnnplace.execution.torch.slots import Slots
 from gnnplace.execution.torch.values import once
 
 _PAGE = mmap.PAGESIZE
-_LOOKS = 1000  # some 50 microseconds
+_READS = 1000  # some 50 microseconds
 _FLAG_BYTES = 64  # a cache line, so that two flags never travel together
 
 
 class SharedMemory:
-    """A `Transport` for all devices of a step; each process sets `step` before it runs one."""
+    """A `Transport` for all devices of a step. Each process sets `step` before it runs a step."""
 
     def __init__(self, slots: Slots, num_flags: int, num_devices: int) -> None:
         self.step = 0
@@ -39,46 +39,46 @@ class SharedMemory:
         self._num_devices = num_devices
 
     def sender(self, message: Message) -> Callable[[Tensor], None]:
-        """What copies a tensor to where the receiver finds it."""
-        index, raised = once(message.tensor), self._raiser(message.number)
-        there = self._place(message)[index].copy_
+        """A function that copies a tensor to its slot at the receiver and raises the flag."""
+        index, raise_flag = once(message.tensor), self._raiser(message.number)
+        copy = self._slot(message)[index].copy_
 
         def send(value: Tensor) -> None:
-            there(value)
-            raised()
+            copy(value)
+            raise_flag()
 
         def send_once(value: Tensor) -> None:
-            there(value[index])
-            raised()
+            copy(value[index])
+            raise_flag()
 
         return send_once if slice(1) in index else send
 
     def receiver(self, message: Message) -> Callable[[], Tensor]:
-        """What waits for a tensor and returns it, in place."""
-        place, awaited = self._place(message), self._waiter(message.number)
+        """A function that waits for a tensor and returns it in its slot."""
+        tensor, wait = self._slot(message), self._waiter(message.number)
 
         def receive() -> Tensor:
-            awaited()
-            return place
+            wait()
+            return tensor
 
         return receive
 
     def raiser(self, signal: Signal) -> Callable[[], None]:
-        """What raises a signal."""
+        """A function that raises a signal."""
         return self._raiser(signal.number)
 
     def waiter(self, signal: Signal) -> Callable[[], None]:
-        """What waits for a signal."""
+        """A function that waits for a signal."""
         return self._waiter(signal.number)
 
     def meet(self, device: int) -> None:
-        """Returns when all devices have come here in this step."""
+        """Returns when all devices have called it in this step."""
         flags, step, first, words = self._flags, self.step, self._barrier, _FLAG_BYTES // 8
         flags[first + device * words] = step
         for other in range(self._num_devices):
             _await(flags, first + other * words, step)
 
-    def _place(self, message: Message) -> Tensor:
+    def _slot(self, message: Message) -> Tensor:
         return shaped(self._arenas[message.dst][self._offsets[message.number] :], message.tensor)
 
     def _raiser(self, number: int) -> Callable[[], None]:
@@ -99,7 +99,7 @@ class SharedMemory:
 
 
 def shaped(arena: Tensor, like: Tensor) -> Tensor:
-    """A tensor of the layout of another at the start of an arena of bytes."""
+    """A tensor with the layout of another, at the start of an arena of bytes."""
     if like.numel() == 0:
         return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
     return arena[: extent_bytes(like)].view(like.dtype).as_strided(like.shape, like.stride())
@@ -109,13 +109,12 @@ def extent_bytes(like: Tensor) -> int:
     """The bytes from the first element of a tensor to the last."""
     if like.numel() == 0:
         return 0
-    return (
-        sum((n - 1) * stride for n, stride in zip(like.shape, like.stride(), strict=True)) + 1
-    ) * like.element_size()
+    last = sum((size - 1) * stride for size, stride in zip(like.shape, like.stride(), strict=True))
+    return (last + 1) * like.element_size()
 
 
 def _await(flags: memoryview, flag: int, step: int) -> None:
-    for _ in range(_LOOKS):
+    for _ in range(_READS):
         if flags[flag] >= step:
             return
     while flags[flag] < step:

@@ -1,8 +1,9 @@
-"""Where messages lie in the memory of the device that receives them: two share bytes where the one is certainly done
-with before the other is sent, or where both bring the same bytes.
+"""The slots of messages in the memory of the device that receives them.
 
-Certain is what every run has: the order within each program, and that what is received has been sent (vector clocks;
-Fidge 1988, Mattern 1989). A message is done with after the last instruction that uses it, or any view of it.
+Two messages share bytes if every run uses the one for the last time before the other is sent, or if both bring the same
+bytes. What every run has in common is the order within each program, and that a message is sent before it is received
+(vector clocks; Fidge 1988, Mattern 1989). The last use of a message is the last instruction that uses it or a view of
+it.
 """
 
 from __future__ import annotations
@@ -22,27 +23,24 @@ ALIGNMENT_BYTES = 64  # a cache line
 
 
 class Slots(NamedTuple):
-    """The offset of each message by its number, from the start of its
-    receiver's arena; and the bytes of each device's arena.
-    """
+    """The offset of each message in its receiver's arena, by its number, and the bytes of each device's arena."""
 
     offsets: Mapping[int, int]
     arena_bytes: tuple[int, ...]
 
 
 def slots(programs: Sequence[DeviceProgram]) -> Slots:
-    """Places all messages: the largest first, each in the smallest gap that
-    takes it (Pisarchyk & Lee 2020), by number where equal.
+    """A slot for each message: the largest first, each in the smallest gap that holds it (Pisarchyk & Lee 2020).
+
+    Messages of one size are in the order of their numbers.
     """
     progress = _progress_when_sent(programs)
     offsets: dict[int, int] = {}
     arenas = []
     for program in programs:
-        last, buffers = (
-            _last_uses(program),
-            sorted(_buffers(program), key=lambda messages: (-_size(messages[0]), messages[0].number)),
-        )
-        places, arena = _placed(
+        last = _last_uses(program)
+        buffers = sorted(_buffers(program), key=lambda messages: (-_size(messages[0]), messages[0].number))
+        starts, arena_bytes = _packed(
             np.array([_size(messages[0]) for messages in buffers], dtype=np.int64),
             np.array([max(last[message.number] for message in messages) for messages in buffers], dtype=np.int64),
             np.array(
@@ -51,27 +49,27 @@ def slots(programs: Sequence[DeviceProgram]) -> Slots:
             ),
         )
         offsets |= {
-            message.number: place for messages, place in zip(buffers, places, strict=True) for message in messages
+            message.number: start for messages, start in zip(buffers, starts, strict=True) for message in messages
         }
-        arenas.append(arena)
+        arenas.append(arena_bytes)
     return Slots(offsets, tuple(arenas))
 
 
 def _buffers(program: DeviceProgram) -> list[list[Message]]:
-    """The messages that a device receives, those of one buffer together."""
+    """The messages that a device receives, grouped by buffer."""
     buffers: dict[int, list[Message]] = {}
-    for line in program.instructions:
-        if isinstance(line, Receive) and isinstance(line.what, Message):
-            buffers.setdefault(line.what.buffer, []).append(line.what)
+    for message in program.received_messages:
+        buffers.setdefault(message.buffer, []).append(message)
     return list(buffers.values())
 
 
-def _placed(
+def _packed(
     size: Int64[np.ndarray, " messages"], last: Int64[np.ndarray, " messages"], progress: Int64[np.ndarray, " messages"]
 ) -> tuple[list[int], int]:
-    """Offsets in one arena, in this order, and its bytes.
+    """The offsets of messages in one arena, and its bytes.
 
-    When a message is sent, the first `progress` instructions here have ended.
+    `last` is the index of a message's last use. When it is sent, the first `progress` instructions of its receiver have
+    ended.
     """
     start = np.zeros(len(size), dtype=np.int64)
     arena = 0
@@ -83,8 +81,9 @@ def _placed(
 
 
 def _best_gap(start: Int64[np.ndarray, " taken"], size: Int64[np.ndarray, " taken"], wanted: int, arena: int) -> int:
-    """The lowest of the smallest gaps between what is taken that hold so
-    many bytes; without one, the end of what is taken.
+    """The start of the smallest gap between taken spans that holds the wanted bytes, the lowest of equals.
+
+    If no gap holds them, the end of the taken spans.
     """
     order = np.argsort(start, kind="stable")
     begin = np.concatenate([[0], np.maximum.accumulate((start + size)[order])])
@@ -94,10 +93,11 @@ def _best_gap(start: Int64[np.ndarray, " taken"], size: Int64[np.ndarray, " take
 
 
 class Lifetime(NamedTuple):
-    """How long a device holds a buffer of messages: from the start of their first sending to the end of their last use
-    or sending.
+    """When a device holds a buffer of messages: from the start of the first sending to the end of the last use.
 
-    Sendings are pairs (device, mark), uses marks of the holder itself (see `Message.mark`).
+    A sending that ends later than all uses extends it.
+
+    `sendings` are pairs (device, mark), `uses` marks of the holder (see `Message.mark`).
     """
 
     bytes: int
@@ -107,7 +107,7 @@ class Lifetime(NamedTuple):
 
 
 def lifetimes(programs: Sequence[DeviceProgram]) -> list[Lifetime]:
-    """Of all messages. One that nobody uses is gone when it has come."""
+    """The lifetimes of all messages. One that nobody uses ends on arrival."""
     lives = []
     for program in programs:
         last = _last_uses(program)
@@ -125,22 +125,22 @@ def lifetimes(programs: Sequence[DeviceProgram]) -> list[Lifetime]:
 
 
 def _progress_when_sent(programs: Sequence[DeviceProgram]) -> dict[int, list[int]]:
-    """For each message and signal how many instructions of each device have certainly ended when it is sent."""
+    """How many instructions of each device have ended, in every run, when a message or signal is sent, by number."""
     clocks = [[0] * len(programs) for _ in programs]
     sent: dict[int, list[int]] = {}
     moved = True
     while moved:
         moved = False
         for program, clock in zip(programs, clocks, strict=True):
-            here = program.device
-            for instruction in program.instructions[clock[here] :]:
+            device = program.device
+            for instruction in program.instructions[clock[device] :]:
                 if isinstance(instruction, Receive):
                     if instruction.what.number not in sent:
                         break
                     clock[:] = map(max, clock, sent[instruction.what.number])
                 elif isinstance(instruction, Send):
                     sent[instruction.what.number] = clock.copy()
-                clock[here] += 1
+                clock[device] += 1
                 moved = True
     assert all(
         clock[program.device] == len(program.instructions) for program, clock in zip(programs, clocks, strict=True)
@@ -149,8 +149,8 @@ def _progress_when_sent(programs: Sequence[DeviceProgram]) -> dict[int, list[int
 
 
 def _last_uses(program: DeviceProgram) -> dict[int, int]:
-    """The place of the last instruction that uses each message of those that the program receives."""
-    within: dict[Node, frozenset[int]] = {}  # the messages in whose bytes a value lies
+    """The index of the last instruction that uses each received message or a view of it, by the message's number."""
+    within: dict[Node, frozenset[int]] = {}  # the messages whose bytes hold a value
     last: dict[int, int] = {}
     for place, instruction in enumerate(program.instructions):
         match instruction:
@@ -172,9 +172,11 @@ def _last_uses(program: DeviceProgram) -> dict[int, int]:
 
 
 def _is_view(node: Node, parent: Node) -> bool:
+    """Whether the values of two nodes share memory."""
     value = node.meta.get("val")
     return isinstance(value, Tensor) and shares(value, parent.meta["val"])
 
 
 def _size(message: Message) -> int:
+    """The aligned bytes of a message."""
     return -(-message.bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

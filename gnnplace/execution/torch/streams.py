@@ -1,16 +1,15 @@
-"""Messages and signals between devices that threads of one process feed: CUDA streams and events, and nothing of them
-on CPU devices.
+"""Messages and signals between devices that threads of one process feed, by CUDA streams and events.
 
-On a `ComputeStream` ops are queued and the host runs ahead, so what is handed from thread to thread is a value together
-with the event after which it is there; a receiving GPU's stream waits for the event, its thread does not. On `NoStream`
-(a CPU device) an op is done when it returns, and a receiving CPU device's thread is what waits for a GPU's event.
+On a `ComputeStream` ops are queued and the host runs ahead. So a sender's thread hands over a value with the event
+after which the value is complete. A receiving GPU's stream waits for the event; its thread doesn't. On `NoStream` (a
+CPU device) an op has ended when it returns, and the thread of a receiving CPU device waits for a GPU's event.
 
-Each ordered pair of devices has a copy stream. PyTorch copies between two GPUs on the source's current stream and has
-the destination's current stream wait before and after, so the pair has a stream at either end: compute streams take no
-part in copies. A tensor that a copy reads, or that it has made for another stream, is told so to the allocator
-(`record_stream`): it is free for others at its last use in program order, as in the execution model, but not before the
-copy or that stream is done with it. To hold references until the end of the step would be as safe, but every message
-would cost its memory for the whole step.
+Each ordered pair of devices has a copy stream. PyTorch copies between two GPUs on the source's current stream, and
+makes the destination's current stream wait before and after. So the pair has a stream at either end, and compute
+streams take no part in copies. The allocator learns of each tensor that a copy reads or makes for another stream
+(`record_stream`): its memory is free at its last use in program order, as in the execution model, but not before that
+stream has finished with it. References held until the end of the step would be as safe, but would hold the memory of
+every message for the whole step.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ from gnnplace.execution.torch.values import once
 
 
 class Arrival(NamedTuple):
-    """What a sender hands over: a value (None for a signal), there once the event (None: at once) has been passed."""
+    """A value that is handed over (None for a signal), complete after the event `ready` (None: at once)."""
 
     value: Tensor | None
     ready: Event
 
 
 class AbandonedError(Exception):
-    """Another device has failed: what this one waits for will never come."""
+    """Another device has failed, so a message will never arrive."""
 
 
 class Streams:
     """A `Transport` between lanes of one process.
 
-    What is handed over goes through a queue for each message: one in, one out, a step.
+    Each message and signal has a queue, which passes one arrival a step.
     """
 
     def __init__(self, lanes: Sequence[Lane]) -> None:
@@ -52,7 +51,7 @@ class Streams:
         self.copier = cache(self._copier)
 
     def sender(self, message: Message) -> Callable[[Tensor], None]:
-        """What queues a copy and hands it over."""
+        """A function that queues the copy of a value and hands it over."""
         slot, copy = self._slot(message.number), self.copier(message)
 
         def send(value: Tensor) -> None:
@@ -61,11 +60,11 @@ class Streams:
         return send
 
     def receiver(self, message: Message) -> Callable[[], Tensor]:
-        """What waits until the copy is queued, has the device wait until it is done, and returns it."""
+        """A function that waits until the copy is queued, makes the device wait for its end, and returns it."""
         slot, wait = self._slot(message.number), _waiter(self._lanes[message.dst])
 
         def receive() -> Tensor:
-            arrival = _given(slot)
+            arrival = _next_arrival(slot)
             wait(arrival.ready)
             assert arrival.value is not None
             return arrival.value
@@ -73,25 +72,25 @@ class Streams:
         return receive
 
     def raiser(self, signal: Signal) -> Callable[[], None]:
-        """What hands over that the device has got here."""
+        """A function that hands over the device's progress."""
         slot, mark = self._slot(signal.number), _marker(self._lanes[signal.src])
         return lambda: slot.put(Arrival(None, mark()))
 
     def waiter(self, signal: Signal) -> Callable[[], None]:
-        """What has the device wait for a signal."""
+        """A function that makes the device wait for a signal."""
         slot, wait = self._slot(signal.number), _waiter(self._lanes[signal.dst])
-        return lambda: wait(_given(slot).ready)
+        return lambda: wait(_next_arrival(slot).ready)
 
     def abandon(self) -> None:
-        """Wakes every thread that waits for something, to an `AbandonedError`."""
+        """Wakes every waiting thread with an `AbandonedError`."""
         for slot in self._slots.values():
             slot.put(None)
 
     def _copier(self, message: Message) -> Callable[[Tensor], Arrival]:
-        """What queues the copy of a value, from the thread of its device.
+        """A function that queues the copy of a value; the thread of the value's device calls it.
 
-        Buffers on CPU devices and the pinned ones on the way to a GPU are made here once, so that no step waits for
-        them.
+        Buffers on CPU devices, and pinned buffers for copies to a GPU, are allocated here once, so that no step waits
+        for them.
         """
         src, dst, like = self._lanes[message.src], self._lanes[message.dst], message.tensor
         if src.stream is None and dst.stream is None:
@@ -104,9 +103,9 @@ class Streams:
             return _to_cpu(like, src.stream, streams[0])
         return _between_gpus(like, src.stream, dst.device, dst.stream, streams)
 
-    def _copy_streams(self, here: int, there: int) -> tuple[Stream, Stream]:
-        """The stream that copies from one device to another run on, and what stands for it at the destination."""
-        src, dst = self._lanes[here], self._lanes[there]
+    def _copy_streams(self, source: int, destination: int) -> tuple[Stream, Stream]:
+        """The streams of copies from one device to another: at the source and at the destination."""
+        src, dst = self._lanes[source], self._lanes[destination]
         near = torch.cuda.Stream(dst.device if src.stream is None else src.device)
         one = src.stream is None or dst.stream is None or src.device == dst.device
         return near, near if one else torch.cuda.Stream(dst.device)
@@ -116,19 +115,20 @@ class Streams:
 
 
 def _within_cpu(like: Tensor) -> Callable[[Tensor], Arrival]:
-    """Between two CPU devices, by the sender's thread."""
-    there, index = _buffer(like), once(like)
+    """Copies between two CPU devices, by the sender's thread."""
+    received, index = _buffer(like), once(like)
 
     def copy(value: Tensor) -> Arrival:
-        there[index].copy_(value[index])
-        return Arrival(there, None)
+        received[index].copy_(value[index])
+        return Arrival(received, None)
 
     return copy
 
 
 def _to_gpu(like: Tensor, device: torch.device, user: Stream, near: Stream) -> Callable[[Tensor], Arrival]:
-    """From a CPU device: copied by its thread into pinned memory, from
-    there by the GPU. The step's end frees the pinned buffer.
+    """Copies from a CPU device to a GPU: the thread copies into pinned memory, and the GPU copies from there.
+
+    The pinned buffer is free at the end of the step.
     """
     index, copied = once(like), torch.cuda.Event()
     staged = _buffer(like, pinned=True)[index]
@@ -136,27 +136,27 @@ def _to_gpu(like: Tensor, device: torch.device, user: Stream, near: Stream) -> C
     def copy(value: Tensor) -> Arrival:
         staged.copy_(value[index])
         with torch.cuda.stream(near):
-            there = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device)
-            there[index].copy_(staged, non_blocking=True)
+            received = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device)
+            received[index].copy_(staged, non_blocking=True)
         copied.record(near)
-        there.record_stream(user)
-        return Arrival(there, copied)
+        received.record_stream(user)
+        return Arrival(received, copied)
 
     return copy
 
 
 def _to_cpu(like: Tensor, maker: Stream, near: Stream) -> Callable[[Tensor], Arrival]:
-    """From a GPU into pinned memory, where a CPU device reads it in place."""
-    there, index, ready, copied = _buffer(like, pinned=True), once(like), torch.cuda.Event(), torch.cuda.Event()
+    """Copies from a GPU into pinned memory, where a CPU device reads the value in place."""
+    received, index, ready, copied = _buffer(like, pinned=True), once(like), torch.cuda.Event(), torch.cuda.Event()
 
     def copy(value: Tensor) -> Arrival:
         ready.record(maker)
         near.wait_event(ready)
         with torch.cuda.stream(near):
-            there[index].copy_(_packed(value[index], like), non_blocking=True)
+            received[index].copy_(_packed(value[index], like), non_blocking=True)
         copied.record(near)
         value.record_stream(near)
-        return Arrival(there, copied)
+        return Arrival(received, copied)
 
     return copy
 
@@ -164,9 +164,7 @@ def _to_cpu(like: Tensor, maker: Stream, near: Stream) -> Callable[[Tensor], Arr
 def _between_gpus(
     like: Tensor, maker: Stream, device: torch.device, user: Stream, streams: tuple[Stream, Stream]
 ) -> Callable[[Tensor], Arrival]:
-    """From a GPU to another, peer to peer where the driver can (PyTorch
-    turns it on), or within one GPU between two streams.
-    """
+    """Copies between two GPUs, peer to peer if the driver can (PyTorch enables it), or between streams of one GPU."""
     near, far = streams
     index, ready, copied = once(like), torch.cuda.Event(), torch.cuda.Event()
 
@@ -174,21 +172,21 @@ def _between_gpus(
         ready.record(maker)
         near.wait_event(ready)
         with torch.cuda.stream(far), torch.cuda.stream(near):
-            there = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device)
-            there[index].copy_(_packed(value[index], like), non_blocking=True)
+            received = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device)
+            received[index].copy_(_packed(value[index], like), non_blocking=True)
         copied.record(far)
         value.record_stream(near)
-        there.record_stream(user)
-        return Arrival(there, copied)
+        received.record_stream(user)
+        return Arrival(received, copied)
 
     return copy
 
 
 def _packed(value: Tensor, like: Tensor) -> Tensor:
-    """The value with the strides that it is sent with: without, PyTorch would copy by way of pageable memory and block
+    """The value with the strides in which it is sent. With others PyTorch would copy through pageable memory and block
     the host.
 
-    No op may run on `like` here: it is a fake tensor, and those can't be used by several threads at once.
+    No op may run on `like`: several threads may use it at once.
     """
     if value.stride() == like.stride():
         return value
@@ -200,7 +198,7 @@ def _buffer(like: Tensor, pinned: bool = False) -> Tensor:
 
 
 def _marker(lane: Lane) -> Callable[[], Event]:
-    """What marks how far a device has got: each call site has an event of its own, recorded once a step."""
+    """A function that marks a device's progress, by an event that is recorded once a step."""
     if lane.stream is None:
         return lambda: None
     event, stream = torch.cuda.Event(), lane.stream
@@ -213,7 +211,7 @@ def _marker(lane: Lane) -> Callable[[], Event]:
 
 
 def _waiter(lane: Lane) -> Callable[[Event], None]:
-    """What has a device wait for an event: a GPU's stream without its thread, a CPU device's thread itself."""
+    """A function that makes a device wait for an event: a GPU's stream (not its thread), or a CPU device's thread."""
 
     def wait(event: Event) -> None:
         if event is not None:
@@ -225,7 +223,8 @@ def _waiter(lane: Lane) -> Callable[[Event], None]:
     return wait
 
 
-def _given(slot: SimpleQueue[Arrival | None]) -> Arrival:
+def _next_arrival(slot: SimpleQueue[Arrival | None]) -> Arrival:
+    """The next arrival in a queue. Raises AbandonedError if another device has failed."""
     arrival = slot.get()
     if arrival is None:
         raise AbandonedError

@@ -1,14 +1,11 @@
-"""A placed PyTorch step on GPUs, or on GPUs and CPU devices: a thread feeds each device, all in this process, over CUDA
-streams.
+"""A placed PyTorch step on GPUs, or on GPUs and CPU devices: threads of this process feed them over CUDA streams.
 
 The k-th GPU of the plan is cuda:k, counted round: several logical devices may share a GPU, each with its stream. This
-process must be one that nobody forks for the sake of CUDA: a step was traced here, PyTorch's autograd has looked for
-GPUs meanwhile, and from then on neither CUDA nor a backward pass works in a fork. So the process is the host itself
-(host.py), which was not forked and ends with us.
+process can't be a fork: PyTorch's autograd looked for GPUs when the step was traced, and after that neither CUDA nor a
+backward pass works in a fork. So the devices run in the host itself (host.py), which was not forked and ends with them.
 
-All devices on a CPU are possible, too: the same threads without streams. That shows that programs and hand-over are
-right where there is no GPU; Python runs one thread at a time, so it is no way to time CPU devices (torch_processes.py
-is).
+All devices may also be CPU devices: the same threads without streams. That tests programs and hand-over without a GPU.
+It can't time CPU devices, because Python runs one thread at a time; processes.py does.
 """
 
 from __future__ import annotations
@@ -34,16 +31,16 @@ from gnnplace.isolation.worker import failure
 
 
 class TorchThreads(OneHost):
-    """A `PlacedStep` of a plan of GPUs and CPU devices.
+    """A `RunningStep` of a plan of GPUs and CPU devices.
 
-    What a GPU has is what its devices may use, whatever the cluster says.
+    The devices of a GPU may use all of its memory, whatever the cluster says.
     """
 
     def __init__(self, step: TracedStep, plan: ExecutionPlan, held: Held) -> None:
-        written, self._num_ops = programs(step, plan), step.graph.num_ops
-        self._received = [received_bytes(program) for program in written]
+        device_programs, self._num_ops = programs(step, plan), step.graph.num_ops
+        self._received = [received_bytes(program) for program in device_programs]
         self._lanes = lanes([device.kind for device in plan.devices])
-        self._transport, self._meeting, drawing = Streams(self._lanes), Barrier(len(written)), Lock()
+        self._transport, self._meeting, drawing = Streams(self._lanes), Barrier(len(device_programs)), Lock()
         self._feeders = [
             ThreadPoolExecutor(1, device.name, lane.enter)
             for device, lane in zip(plan.devices, self._lanes, strict=True)
@@ -52,14 +49,12 @@ class TorchThreads(OneHost):
         shared = (self._transport, lambda step: self._meeting.wait(), self._num_ops, drawing)
         calls = [
             partial(TorchDevice, program, held, lane, *shared)
-            for program, lane in zip(written, self._lanes, strict=True)
+            for program, lane in zip(device_programs, self._lanes, strict=True)
         ]
         self._devices = self._together(calls)
 
     def peak_memory_bytes(self) -> list[int]:
-        """The most that each device held in a step: of a GPU what all its
-        logical devices held, without cuBLAS's workspace.
-        """
+        """Each device's peak memory in a step; of a GPU that of all its logical devices, without cuBLAS's workspace."""
         gpus = sorted({lane.device.index for lane in self._lanes if lane.stream is not None})
         peaks = dict(zip(gpus, gpu_growth(gpus, lambda: self.run(1)), strict=True)) if gpus else {}
         for device, lane in zip(self._devices, self._lanes, strict=True):
@@ -71,7 +66,7 @@ class TorchThreads(OneHost):
         ]
 
     def described(self) -> list[str]:
-        """What each device is here."""
+        """The hardware of each device."""
         shares = Counter(lane.device for lane in self._lanes)
         return [_described(lane, shares[lane.device]) for lane in self._lanes]
 
@@ -80,11 +75,12 @@ class TorchThreads(OneHost):
         for feeder in self._feeders:
             feeder.shutdown()
         self._devices, self._transport = [], Streams(())
-        gc.collect()  # a compiled program and its names are a cycle
+        gc.collect()  # a compiled program and its names are a reference cycle
         if any(lane.stream is not None for lane in self._lanes):
             torch.cuda.empty_cache()
 
     def _cpu_peak(self, place: int) -> int:
+        """The peak memory of a CPU device while all devices run a step."""
         calls: list[Callable[[], object]] = [partial(device.run, 1) for device in self._devices]
         calls[place] = partial(self._devices[place].peak_memory, self._received[place])
         return self._together(calls)[place]
@@ -93,7 +89,7 @@ class TorchThreads(OneHost):
         return self._together([partial(getattr(device, what), *arguments) for device in self._devices])
 
     def _together(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Each call in its device's thread. Where one fails, the others are woken, and everything is closed."""
+        """Runs each call in its device's thread. If one fails, wakes the others and closes everything."""
         gc.disable()
         try:
             futures = [feeder.submit(call) for feeder, call in zip(self._feeders, calls, strict=True)]
@@ -111,7 +107,7 @@ class TorchThreads(OneHost):
 
 
 def _first(errors: Sequence[BaseException]) -> BaseException:
-    """What went wrong, as an outcome; not what the other threads were woken with."""
+    """The first device's own error, as an outcome. Errors that only wake other threads don't count."""
     error = next(error for error in errors if not isinstance(error, AbandonedError | BrokenBarrierError))
     return failure(error) if isinstance(error, Exception) else error
 

@@ -1,6 +1,4 @@
-"""What a placed step is compared with: the step in one memory, as eager PyTorch
-runs it or, where ops draw numbers, its trace op by op.
-"""
+"""The unplaced step, with which a placed step is compared: eager PyTorch or, if ops draw random numbers, the trace."""
 
 from __future__ import annotations
 
@@ -27,14 +25,14 @@ from gnnplace.simulator.simulator import simulate
 
 Values = Mapping[str, Tensor]
 GRADIENT = "gradient of "
-NOISE = 0.01  # of the largest gradient: one that should be 0 (of a bias before batch norm) is rounding of such
+NOISE = 0.01  # of the largest gradient: a gradient that should be 0 (of a bias before batch norm) is rounding noise
 
 
 def run_trace(traced: TracedStep, held: Mapping[Node, Tensor], step: int, device: torch.device) -> dict[Node, Any]:
-    """The value of every node of a trace. The ops run one by one on one device, from the values that exist before the
-    step, and change these values as the step does.
+    """The value of every node of a trace. The ops run one by one on one device.
 
-    A random op draws the same numbers as in the step of this number under any placement.
+    They start from the values in `held` and change them as the step does. A random op draws the numbers that it draws
+    in the step of this number under any placement.
     """
     values: dict[Node, Any] = dict(held)
     for node in traced.trace.graph.nodes:
@@ -47,9 +45,7 @@ def run_trace(traced: TracedStep, held: Mapping[Node, Tensor], step: int, device
 
 
 class Unplaced:
-    """A step on a copy of its module in this host's memory, to be run
-    once, before the placed one changes the module.
-    """
+    """A step on a copy of its module in this host's memory. It runs once, before the placed step changes the module."""
 
     def __init__(
         self, step: TorchStep | TorchInference, traced: TracedStep, problem: Problem, plan: ExecutionPlan
@@ -70,28 +66,26 @@ class Unplaced:
     def outputs(
         self, inputs: Sequence[Tensor], number: int, results: Callable[[Mapping[Node, Any]], Values]
     ) -> Outputs:
-        """What the step makes and leaves: gradients or outputs, and buffers.
+        """The step's gradients or outputs, and the module's buffers after it.
 
-        `results` reads them out of the values of the trace's nodes; `number` is that of the step, for what it draws.
+        `results` selects them from the values of the trace's nodes. `number` is the step's, for its random ops.
         """
         module = copy.deepcopy(self._step.module).to("cpu")
         inputs = [value.detach().to("cpu", copy=True) for value in inputs]
-        if not self._draws:
+        if self._draws:
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                values = results(run_trace(self._traced, self._held(module, inputs), number, torch.device("cpu")))
+        else:
             with uncompiled():
                 values = (
                     _trained(self._step, module, inputs)
                     if isinstance(self._step, TorchStep)
-                    else _inferred(module, self._step, inputs)
+                    else _inferred(self._step, module, inputs)
                 )
-        else:
-            with torch.random.fork_rng(devices=[]), torch.no_grad():
-                values = results(run_trace(self._traced, self._held(module, inputs), number, torch.device("cpu")))
         return as_outputs(values, module)
 
     def check(self, placed: Outputs, expected: Outputs) -> None:
-        """Raises MeasurementError(wrong_output) where a placed call
-        differs from the unplaced one by more than rounding.
-        """
+        """Raises MeasurementError(wrong_output) if the placed call differs from the unplaced by more than rounding."""
         sizes = {
             name: float(np.abs(value).max(initial=0))
             for name, value in expected.variables.items()
@@ -101,11 +95,12 @@ class Unplaced:
         checked(placed, expected, "the traced step" if self._draws else "eager PyTorch", least)
 
     def _held(self, module: nn.Module, inputs: Sequence[Tensor]) -> dict[Node, Tensor]:
-        trace, given = self._traced.trace, iter(inputs)
+        """The values of nodes that exist before the step."""
+        trace, values = self._traced.trace, iter(inputs)
         tensors = dict(module.named_parameters()) | dict(module.named_buffers())
         nodes = [node for node in trace.graph.nodes if node.op == "placeholder"]
         held = {
-            node: next(given) if argument.role == "input" else tensors[argument.name].detach()
+            node: next(values) if argument.role == "input" else tensors[argument.name].detach()
             for node, argument in zip(nodes, trace.arguments, strict=True)
         }
         return held | {
@@ -114,12 +109,13 @@ class Unplaced:
 
 
 def as_outputs(values: Values, module: nn.Module) -> Outputs:
-    """What a call made, with the module's buffers after it, to be compared."""
+    """The results of a call and the module's buffers after it, as arrays."""
     named = dict(values) | {f"buffer {name}": value for name, value in module.named_buffers()}
     return Outputs((), {name: _array(value) for name, value in named.items()})
 
 
 def _trained(step: TorchStep, module: nn.Module, inputs: Sequence[Tensor]) -> Values:
+    """The loss and the gradients of an eager training step."""
     trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     with torch.enable_grad():
         loss = step.loss_of(module, inputs)
@@ -130,7 +126,8 @@ def _trained(step: TorchStep, module: nn.Module, inputs: Sequence[Tensor]) -> Va
     return {"loss": loss} | named_gradients
 
 
-def _inferred(module: nn.Module, step: TorchInference, inputs: Sequence[Tensor]) -> Values:
+def _inferred(step: TorchInference, module: nn.Module, inputs: Sequence[Tensor]) -> Values:
+    """The outputs of an eager forward pass."""
     positional, named = ExampleInputs(step.inputs).call(inputs)
     with evaluating(module), torch.no_grad():
         return {f"output {number}": output for number, output in enumerate(tensors_in(module(*positional, **named)))}
@@ -144,6 +141,6 @@ def _array(tensor: Tensor) -> np.ndarray:
 
 
 def _peak_bytes(problem: Problem) -> int:
-    """What the whole step takes of one memory, as the simulator counts."""
+    """The peak memory of the whole step on one device, by the simulator."""
     (result,) = simulate(problem, [Placement(np.zeros(problem.graph.num_ops, dtype=np.int32))])
     return 0 if result.peak_memory_bytes is None else int(result.peak_memory_bytes.max())

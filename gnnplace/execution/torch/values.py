@@ -1,4 +1,4 @@
-"""Values of traced nodes: how they are sent, which are random, which a step starts from and keeps."""
+"""Values of traced nodes: the layout in which they are sent, which are random, which a step starts from and keeps."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ Node = torch.fx.Node
 
 
 def as_sent(tensor: Tensor) -> Tensor:
-    """The tensor as it lies in the receiver's memory: with its own strides if it fills its memory, else closely packed.
-    Expanded elements (stride 0) are sent once. It is a meta tensor, because threads can't share fake tensors.
+    """A tensor's layout in the receiver's memory: its own strides if it fills its memory, else closely packed.
+
+    Expanded elements (stride 0) are sent once. The layout is a meta tensor, because threads can't share fake tensors.
     """
     dense = torch.empty_like(tensor[once(tensor)])
     return torch.empty_strided(dense.shape, dense.stride(), dtype=dense.dtype, device="meta").expand(tensor.shape)
 
 
 def is_whole(tensor: Tensor, sent: Tensor) -> bool:
-    """Whether what is sent of a tensor (`as_sent`) is all of its memory,
-    byte by byte: a lazy conjugate is sent resolved.
-    """
+    """Whether the sent layout (`as_sent`) holds all bytes of the tensor's memory. A lazy conjugate is sent resolved."""
     resolved = not (tensor.is_conj() or tensor.is_neg())
     return (
         resolved
@@ -33,8 +32,9 @@ def is_whole(tensor: Tensor, sent: Tensor) -> bool:
 
 
 def turned(node: Node) -> Callable[[Tensor], Tensor] | None:
-    """What takes the lazy conjugate and negative of a node's value off it, to be sent, and puts them on again where it
-    arrives; None where it has neither. An op that takes a conjugate's conjugate counts on the first to be lazy.
+    """A function that removes a value's lazy conjugate and negative before it is sent, and restores them on arrival.
+
+    None if the value has neither. An op that takes the conjugate of a conjugate expects the first to be lazy.
     """
     value = node.meta["val"]
     turns = [turn for turn, lazy in ((torch.conj, value.is_conj()), (torch._neg_view, value.is_neg())) if lazy]
@@ -42,7 +42,7 @@ def turned(node: Node) -> Callable[[Tensor], Tensor] | None:
 
 
 def once(tensor: Tensor) -> tuple[slice, ...]:
-    """The index that takes an expanded tensor's elements once."""
+    """The index that selects each element of an expanded tensor once."""
     return tuple(
         slice(1) if stride == 0 and size > 1 else slice(None)
         for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
@@ -54,18 +54,16 @@ def is_random(node: Node) -> bool:
     op = node.target
     if not isinstance(op, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in op.tags:
         return False
-    given = dict(zip((argument.name for argument in op._schema.arguments), node.args, strict=False)) | node.kwargs
-    attends = any(argument.name == "dropout_p" for argument in op._schema.arguments)
-    return not attends or bool(given.get("dropout_p", 0.0))
+    parameters = [argument.name for argument in op._schema.arguments]
+    arguments = dict(zip(parameters, node.args, strict=False)) | node.kwargs
+    return "dropout_p" not in parameters or bool(arguments.get("dropout_p", 0.0))
 
 
 class Held(NamedTuple):
-    """What exists before the step: the value of each such node, the names of those that a step changes; and what is
-    kept of a step.
+    """The values of nodes that exist before the step, the names of those that a step changes, and what a step keeps.
 
-    Devices have copies of the values and keep the loss, a scalar. With `results` they share the values, each on its
-    device, and write the value of each such node to its place; random draws are those of the step of the number plus
-    `draws`.
+    Devices copy the values and keep the loss, a scalar. With `results` they share the values, each on its device, and
+    write the value of each node in `results` to its tensor. `draws` is added to a step's number to seed its random ops.
     """
 
     values: Mapping[Node, Tensor]

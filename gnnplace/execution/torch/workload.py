@@ -1,6 +1,4 @@
-"""A PyTorch training step as a `Workload`: traced once, run by an executor
-of its devices' kind, compared with eager PyTorch.
-"""
+"""A PyTorch training step as a `Workload`: traced once, run by an executor, checked by eager PyTorch."""
 
 from __future__ import annotations
 
@@ -37,20 +35,20 @@ WARM_STEPS = 2
 
 
 class TorchWorkload:
-    """A step whose module and inputs hold real values.
+    """A step whose module and inputs have values.
 
-    Raises ValueError where they don't, or the step can't be traced.
+    Raises ValueError if they have none or if the step can't be traced.
     """
 
     def __init__(self, step: TorchStep, name: str) -> None:
-        torch.set_num_threads(1)  # and so without threads of its own, which a fork would lose
+        torch.set_num_threads(1)  # PyTorch starts no threads, which a fork would lose
         self._step, self._traced = step, step.traced(name)
         self.graph = self._traced.graph
         self._held = _held(step, self._traced.trace)
         self._random = [self._traced.op_of[node] for node in self._traced.trace.graph.nodes if is_random(node)]
 
     def start(self, plan: ExecutionPlan) -> RunningStep:
-        """Starts the step where the plan says: with others under `torchrun`, else on this machine."""
+        """Starts the step on the plan's devices: on this machine or, under `torchrun`, with the other ranks."""
         check_plan(self.graph, plan)
         if distributed.launched():
             return distributed.TorchDistributed(self._traced, plan, self._held)
@@ -64,19 +62,20 @@ class TorchWorkload:
         return started(self._traced, plan, self._held)
 
     def as_run(self, plan: ExecutionPlan) -> ComputationGraph:
-        """The graph in the order of the plan, on CPU devices with the workspace that ops were seen to take."""
-        seen = {device.kind for device in plan.devices} == {"cpu"} and not distributed.launched()
-        return in_order(self._with_workspace if seen else self.graph, plan.device, plan.order)
+        """The graph in the order of the plan; for CPU devices, with the measured workspace of ops."""
+        measured = {device.kind for device in plan.devices} == {"cpu"} and not distributed.launched()
+        return in_order(self._with_workspace if measured else self.graph, plan.device, plan.order)
 
     def unplaced(self, steps: int, kind: str = "cpu") -> tuple[Outputs, str]:
-        """The steps as eager PyTorch runs them; the trace itself, op after op, where the step draws random numbers.
+        """The steps run by eager PyTorch; if the step draws random numbers, by its trace op by op.
 
-        It runs here, on copies: on a machine with GPUs no backward pass works in a fork once a step was traced.
+        They run in this process on copies: on a machine with GPUs no backward pass works in a fork of a process that
+        has traced a step.
         """
         _check_kinds({kind})
-        device, where = torch.device("cuda" if kind == "gpu" else "cpu"), " on a GPU" if kind == "gpu" else ""
-        run, what = (self._run_trace, "the traced step") if self._random else (self._run_eager, "eager PyTorch")
-        return run(steps, device), what + where
+        device, place = torch.device("cuda" if kind == "gpu" else "cpu"), " on a GPU" if kind == "gpu" else ""
+        run, words = (self._run_trace, "the traced step") if self._random else (self._run_eager, "eager PyTorch")
+        return run(steps, device), words + place
 
     def links(self, devices: tuple[Device, Device]) -> tuple[LinkSample, ...]:
         """Transfers from one device to another."""
@@ -88,8 +87,9 @@ class TorchWorkload:
 
     @cached_property
     def _with_workspace(self) -> ComputationGraph:
-        """The graph with the bytes that each op allocated beyond its outputs
-        in a step on one core: convolutions lay out tensors anew.
+        """The graph with measured workspace: the bytes that each op allocates beyond its outputs in a step on one core.
+
+        Convolutions, for example, copy tensors to another layout.
         """
         graph, core = self.graph, Device("core", "cpu", MAX_BYTES, 1, 1)
         step = TorchProcesses(
@@ -121,7 +121,7 @@ class TorchWorkload:
 
 
 class EagerStep:
-    """The step as PyTorch itself runs it on one device, on a copy of the module and its optimiser."""
+    """The step in eager PyTorch on one device, on a copy of the module and its optimiser."""
 
     def __init__(self, step: TorchStep, device: torch.device) -> None:
         self._step, (self._module, self._optimizer) = step, copy.deepcopy((step.module, step.built_optimizer))
@@ -132,7 +132,7 @@ class EagerStep:
         self._trained = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
 
     def run(self) -> float:
-        """Runs a step and returns its loss, for which a GPU is waited."""
+        """Runs a step and returns its loss, which waits for a GPU."""
         self._optimizer.zero_grad()
         count, losses = self._step.accumulate, []
         with uncompiled():
@@ -161,20 +161,21 @@ class EagerStep:
 
 
 def check_plan(graph: ComputationGraph, plan: ExecutionPlan) -> None:
-    """Raises MeasurementError(unsupported) for devices that aren't here and
-    what the graph forbids, PlanError for a wrong order.
+    """Raises MeasurementError(unsupported) for devices that this machine lacks or the graph forbids, PlanError for a
+    wrong order.
     """
     _check_kinds({device.kind for device in plan.devices})
     refuse(graph, plan)
 
 
 def started(traced: TracedStep, plan: ExecutionPlan, held: Held) -> TorchProcesses | TorchThreads:
-    """A step on devices of this machine: processes if all are CPU devices, else threads of this process."""
+    """A running step on devices of this machine: processes if all are CPU devices, else threads of this process."""
     on_cores = all(device.kind == "cpu" for device in plan.devices)
     return TorchProcesses(traced, plan, held) if on_cores else TorchThreads(traced, plan, held)
 
 
 def _check_kinds(kinds: set[str]) -> None:
+    """Raises MeasurementError(unsupported) for kinds of devices that PyTorch can't use here."""
     if odd := kinds - KINDS:
         raise MeasurementError(
             "unsupported", f"devices of kind {', '.join(sorted(odd))}: a PyTorch step runs on 'cpu' and 'gpu'"
@@ -184,16 +185,15 @@ def _check_kinds(kinds: set[str]) -> None:
 
 
 def _held(step: TorchStep, trace: Trace) -> Held:
-    """What exists before the step."""
+    """The values that exist before the step."""
     tensors = dict(step.module.named_parameters()) | dict(step.module.named_buffers())
     update_rules = rules(step.built_optimizer, step.module)
     state = {name: rule.initial(tensors[name]) for name, rule in update_rules.items()}
     inputs = cycle(ExampleInputs(step.inputs).tensors)  # the same for each micro-batch
     held: dict[Node, Tensor] = {}
     names: dict[Node, str] = {}
-    for node, argument in zip(
-        (node for node in trace.graph.nodes if node.op == "placeholder"), trace.arguments, strict=True
-    ):
+    placeholders = (node for node in trace.graph.nodes if node.op == "placeholder")
+    for node, argument in zip(placeholders, trace.arguments, strict=True):
         match argument.role:
             case "input":
                 held[node] = next(inputs)

@@ -1,1 +1,1 @@
-"""Programs that exports put beside what they write. They run without gnnplace."""
+"""Programs that exports add to the folders they write. They run without gnnplace."""

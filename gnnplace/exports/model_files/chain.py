@@ -15,7 +15,7 @@ import onnxruntime
 class Chain:
     """A session for each segment.
 
-    `provider` runs all of them instead of those of the manifest, e.g. "CPUExecutionProvider".
+    `provider`, e.g. "CPUExecutionProvider", replaces the providers of the manifest.
     """
 
     def __init__(self, folder: str | Path = Path(__file__).parent, provider: str | None = None) -> None:
@@ -26,14 +26,15 @@ class Chain:
         """The outputs of the model by name, given its inputs by name."""
         values = dict(feeds)
         for segment, session in zip(self.manifest["segments"], self.sessions, strict=True):
-            made = session.run(segment["outputs"], {name: values[name] for name in segment["inputs"]})
-            values.update(zip(segment["outputs"], made, strict=True))
+            outputs = session.run(segment["outputs"], {name: values[name] for name in segment["inputs"]})
+            values.update(zip(segment["outputs"], outputs, strict=True))
         return {name: values[name] for name in self.manifest["outputs"]}
 
     def _session(self, folder: Path, segment: Mapping[str, Any], provider: str | None) -> onnxruntime.InferenceSession:
-        asked = provider or (segment["provider"], segment["options"])
+        """The session of a segment. Raises RuntimeError if onnxruntime lacks its provider."""
         name = provider or segment["provider"]
-        session = onnxruntime.InferenceSession(folder / segment["file"], providers=[asked])
+        options = provider or (segment["provider"], segment["options"])
+        session = onnxruntime.InferenceSession(folder / segment["file"], providers=[options])
         if name not in session.get_providers():  # ONNX Runtime only warns
             raise RuntimeError(
                 f"{segment['file']}: this onnxruntime has no {name}; its providers are {session.get_providers()}"

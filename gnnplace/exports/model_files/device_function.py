@@ -7,8 +7,8 @@
     @placed()  # of a tf.function, the body
     def step(x, y): ...
 
-An op of another name gets no device: TensorFlow chooses it. Variables that a tf.function captures exist before it; make
-each one in `with tf.device(DEVICES[its op])`.
+An op of another name gets no device: TensorFlow chooses it. Variables that a tf.function captures exist before it is
+traced; make each of them in `with tf.device(DEVICES[its op])`.
 """
 
 import json
@@ -23,12 +23,12 @@ DEVICES: dict[str, str] = json.loads(Path(__file__).with_name("devices.json").re
 
 
 def device_function(op: Any) -> str:
-    """The device of an op, by its name; "" where none is known."""
+    """The device of an op, by its name; "" if the placement has no such op."""
     return DEVICES.get(op.name, "")
 
 
 @contextmanager
 def placed() -> Iterator[None]:
-    """A context in which every op that is built gets its device; a decorator, too."""
+    """A context, or a decorator, in which every op that is built gets its device."""
     with tf.compat.v1.device(device_function):
         yield

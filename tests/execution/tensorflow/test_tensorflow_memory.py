@@ -16,11 +16,10 @@ from support.tensorflow_models import minimized, v1, variable
 
 from gnnplace.corpus import clusters
 from gnnplace.costs import roofline
-from gnnplace.execution.allocations import most
 from gnnplace.execution.tensorflow.memory import begin, end, recorded
 from gnnplace.execution.tensorflow.servers import Template
 from gnnplace.execution.tensorflow.workload import TensorFlowWorkload
-from gnnplace.execution.workload import plan
+from gnnplace.execution.workload import peak_bytes, plan
 from gnnplace.frontends.tensorflow.step import TensorFlowStep
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
@@ -123,8 +122,8 @@ def test_what_was_there_before_is_freed_as_it_was_counted(tmp_path):
 
 
 def test_the_most_is_held_after_what_is_freed_at_the_same_time():
-    assert most([(5, -3), (1, 3), (5, 2), (9, -2)]) == 3
-    assert most([(1, -3), (2, 1)]) == most([]) == 0
+    assert peak_bytes([(5, -3), (1, 3), (5, 2), (9, -2)]) == 3
+    assert peak_bytes([(1, -3), (2, 1)]) == peak_bytes([]) == 0
 
 
 def plateaus() -> Optimized:
