@@ -66,6 +66,7 @@ def _parser() -> Parser:
     options.add_dim_argument(parser, "; FILE:batch=8 for one of several files")
     options.add_json_argument(parser, "one line of JSON instead of the table")
     parser.add_argument("--knobs", action="store_true", help="explain every knob and exit")
+    parser.add_argument("--print_config", action="store_true", help="print every knob's value as YAML and exit")
     options.add_quiet_argument(parser)
     return parser
 
@@ -115,9 +116,9 @@ class MethodConfig(NamedTuple):
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Trains, or explains the knobs."""
+    """Trains, or explains the knobs, or prints their values."""
     with importing():
-        from gnnplace.config import tree
+        from gnnplace.config import files, tree
         from gnnplace.isolation.linux import keep_freed_memory
         from gnnplace.isolation.outcome import MeasurementError
         from gnnplace.training.update import processes
@@ -125,6 +126,9 @@ def main(chosen: argparse.Namespace) -> int:
         sys.stdout.write(tree.knobs_help())
         return DONE
     configs = _configs(chosen, chosen.overrides)
+    if chosen.print_config:
+        sys.stdout.write("---\n".join(files.to_yaml(method.config) for method in configs.values()))
+        return DONE
     keep_freed_memory(arenas=0)
     try:
         return _one_by_one(configs, chosen)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,16 +31,14 @@ DEFAULT_POLICY, DEFAULT_SETTINGS = "hierarchical", "tuned"
 CHOOSES = {"problems": "problems", "corpus": "corpus.splits"}  # the option that chooses problems by each of them
 # sizes and costs are those of its problems
 NOTHING: Mapping[str, Any] = {"problems": [], "corpus": {}, "dims": [], "costs": []}
-PRINT = "--print_config"
 
 
 def read_config(path: Path, overrides: Sequence[str] = (), encoder: str | None = None) -> RunConfig:
     """The configuration of a YAML file under the overrides of a command line (`--training.updates 10`,
     `--policy.width=32`).
 
-    `encoder` sets the knobs of the policy that make up an encoder of this name. `--print_config` prints the result and
-    exits. Raises ValueError for the file and UsageError for the command line, in one line that names the value, the
-    rule and the place.
+    `encoder` sets the knobs of the policy that make up an encoder of this name. Raises ValueError for the file and
+    UsageError for the command line, in one line that names the value, the rule and the place.
     """
     return _overridden(strict_yaml.read(path), str(path), overrides, encoder)
 
@@ -140,7 +137,7 @@ def _overridden(document: Mapping[str, Any], place: str, words: Sequence[str], e
     if not words:
         return config
     try:
-        options = _options([word for word in words if word != PRINT])
+        options = _options(words)
         policy, algorithm = (dict(options).get(f"{group}.kind") for group in tree.Kinds._fields)
         if policy not in (None, config.policy.kind):
             raise ValueError(f"policy.kind: {place} is of {config.policy.kind!r}; choose another policy with --policy")
@@ -156,13 +153,9 @@ def _overridden(document: Mapping[str, Any], place: str, words: Sequence[str], e
     except ValueError as error:
         raise UsageError(f"command line: {error}") from error
     try:
-        config = from_document(document, "command line")
+        return from_document(document, "command line")
     except ValueError as error:
         raise UsageError(str(error)) from error
-    if PRINT in words:
-        sys.stdout.write(to_yaml(config))
-        raise SystemExit(0)
-    return config
 
 
 def _options(words: Sequence[str]) -> list[tuple[str, str]]:
