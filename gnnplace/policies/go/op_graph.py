@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from torch_geometric.utils import scatter
 
 from gnnplace.graph import ComputationGraph
-from gnnplace.policies.encoders.columns import Columns
-from gnnplace.policies.encoders.gnn import TrainedRange, apart
+from gnnplace.policies.encoders.columns import Columns, TrainedRange, apart
 from gnnplace.policies.encoders.paper import standardised
 from gnnplace.policies.glorot import glorot
 from gnnplace.problems import Problem

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from gnnplace.fusion.growing import MOST_OPS, grown, tries
 from gnnplace.placement import Placement, Schedule
-from gnnplace.policies.placing.observations import OBSERVATIONS, PartialPlacements
+from gnnplace.policies.placing.observations import COLUMN, PartialPlacements
 from gnnplace.policies.placing.unit_tables import unit_tables
 from gnnplace.policies.states import unit_placements
 from gnnplace.problems import Problem
@@ -93,9 +93,6 @@ def levels_of(priority: Int64[np.ndarray, " ops"], levels: int) -> Int64[np.ndar
     return np.searchsorted(np.sort(priority), priority) * levels // len(priority)
 
 
-FINISH, MEMORY = OBSERVATIONS.index("finish"), OBSERVATIONS.index("memory")
-
-
 def list_placement(problem: Problem, units: Units) -> Int64[np.ndarray, " units"]:
     """The device of every unit, in the order in which work can start;
     devices without room for all that a unit holds come last.
@@ -104,8 +101,8 @@ def list_placement(problem: Problem, units: Units) -> Int64[np.ndarray, " units"
     partial = PartialPlacements(unit_tables(problem, units, order), 1)
     for may in legal[order]:
         (observed,) = partial.observe()
-        full = np.where(observed[:, MEMORY] > 1, 1.0, 0.0)
-        partial.place(np.lexsort((observed[:, FINISH], full, ~may))[:1])
+        full = np.where(observed[:, COLUMN.memory] > 1, 1.0, 0.0)
+        partial.place(np.lexsort((observed[:, COLUMN.finish], full, ~may))[:1])
     device = np.empty(units.num_units, np.int64)
     device[order] = partial.device[0]
     return device

@@ -14,8 +14,7 @@ from typing import Any, Literal, assert_never
 
 from gnnplace.knobs import MOST_LAYERS, MOST_WIDTH, above, between
 from gnnplace.placement import Schedule
-from gnnplace.policies.encoders.columns import Columns, CostColumns, PaperColumns
-from gnnplace.policies.encoders.cost_ops import CostOps
+from gnnplace.policies.encoders.columns import Columns, CostColumns, CostOps, PaperColumns
 from gnnplace.policies.encoders.encoder import GroupEncoder, OpEncoder, by_switches
 from gnnplace.policies.encoders.gnn import UnitGraph
 from gnnplace.policies.encoders.groups import MeanGroups

@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor, nn
 
-from gnnplace.policies.encoders.columns import Columns
-from gnnplace.policies.encoders.gnn import GNNEncoder, apart
+from gnnplace.policies.encoders.columns import Columns, apart
+from gnnplace.policies.encoders.gnn import GNNEncoder
 from gnnplace.policies.encoders.groups import sum_by_group
 from gnnplace.policies.encoders.kinds import SeenColumns
 from gnnplace.policies.features import EDGE_FEATURES, EdgeScale, edge_features, edge_scale
