@@ -1,8 +1,9 @@
-"""Checks of knobs: each is a ValueError that names the knob, the value and the rule; `place` is where the knob stands
-in the tree.
+"""Checks of knobs: each raises a ValueError with the knob, the value and the rule.
 
-All knobs are finite. Those that take memory or time before anything is said have a largest value, far above what is of
-use.
+`place` is the prefix of the knob's dotted name.
+
+All knobs are finite. A knob that takes memory or time before anything is printed has a largest value, far above what is
+useful.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 import math
 
 MOST_WIDTH = 2**14  # of a layer
-MOST_LAYERS = 1000  # of a network: each is a module, of its own weights
-MOST_OF_A_STEP = 10**6  # samples, groups, rounds: what is held at once
+MOST_LAYERS = 1000  # of a network: each is a module with weights
+MOST_OF_A_STEP = 10**6  # samples, groups, rounds: they are in memory at once
 MOST_SEED = 2**63 - 1
-MOST = 2**31 - 1  # of whole numbers that count what is done one after another
+MOST = 2**31 - 1  # of whole numbers that count steps in sequence
 
 
 def at_least(low: int, place: str, **knobs: int | float) -> None:

@@ -161,7 +161,7 @@ def _is_feasible(run: TrainingRun) -> bool:
     """Whether there is a placement of every problem that was named, and of
     one that was chosen from the corpus where none was.
     """
-    feasible = [best is not None for best in run.learner.best.found]
+    feasible = [best is not None for best in run.learner.best.by_problem]
     return all(feasible[: len(run.config.problems)]) and any(feasible)
 
 
