@@ -1,6 +1,6 @@
 """The part of the Python API that needs a framework: policies that are trained or loaded, and real steps.
 
-Each imports its own when it is called.
+Each function imports its framework when it is called.
 """
 
 from __future__ import annotations

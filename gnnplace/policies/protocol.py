@@ -256,14 +256,14 @@ class PolicyConfig(ABC):
     def migrated(cls, document: Mapping[str, Any]) -> Mapping[str, Any]:
         """The knobs of an older checkpoint under today's names.
 
-        Raises ValueError where its weights fit no policy of today.
+        Raises ValueError if its weights fit no policy of today.
         """
         return document
 
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
         """The sizes that the policy's weights take from these problems.
 
-        Raises ValueError where one policy can't place them all.
+        Raises ValueError if one policy can't place them all.
         """
         return PolicyShape()
 

@@ -58,7 +58,7 @@ def to_device(value: Any, device: torch.device) -> Any:
 def named_devices(problems: Sequence[Problem], policy: str) -> int:
     """The number of devices of the clusters.
 
-    Raises ValueError where they differ: a policy that names devices is for one number of them.
+    Raises ValueError if they differ: a policy that names devices is for one number of them.
     """
     counts = sorted({problem.num_devices for problem in problems})
     if len(counts) > 1:
@@ -68,7 +68,7 @@ def named_devices(problems: Sequence[Problem], policy: str) -> int:
 
 
 def require_devices(problem: Problem, devices: int) -> None:
-    """Raises ValueError where the cluster has another number of devices than a policy's weights are for."""
+    """Raises ValueError if the cluster has another number of devices than a policy's weights are for."""
     if problem.num_devices != devices:
         raise ValueError(f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {devices}")
 

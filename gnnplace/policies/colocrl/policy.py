@@ -65,7 +65,7 @@ class ColocationGroups(nn.Module):
         self.width = KIND_WIDTH + SHAPE_WIDTH + groups
 
     def constants(self, problem: Problem, units: Units) -> ColocationConstants:
-        """Raises ValueError where the problem has more groups than there are columns."""
+        """Raises ValueError if the problem has more groups than there are columns."""
         if units.num_units > self.groups:
             raise ValueError(
                 f"{problem.graph.name}: {units.num_units} colocation groups, but this policy has learned {self.groups}"
@@ -130,7 +130,7 @@ class ColocRLConfig(PolicyConfig):
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
         """Named devices; with the paper's encoder also own kinds, and a column for each group of the largest graph.
 
-        Raises ValueError where numbers of devices differ.
+        Raises ValueError if numbers of devices differ.
         """
         if self.encoder == "gnn":
             return PolicyShape(named_devices(problems, self.kind))
@@ -202,7 +202,7 @@ class ColocRL(nn.Module):
         self._constants = ProblemConstants(self._state)
 
     def reset(self, problem: Problem, samples: int) -> ColocRLState:
-        """Raises ValueError where the policy has learned another number of devices, or fewer groups."""
+        """Raises ValueError if the policy has learned another number of devices, or fewer groups."""
         require_devices(problem, self.placer.devices)
         return self._constants.of(problem, self)._replace(samples=samples)
 

@@ -126,7 +126,7 @@ class GOConfig(PolicyConfig):
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
         """Named devices and own kinds.
 
-        Raises ValueError where clusters differ in their number of devices, and ops are placed.
+        Raises ValueError if clusters differ in their number of devices, and ops are placed.
         """
         devices = named_devices(problems, self.kind) if "placement" in self.tasks else 0
         own_kinds = self.features == "paper" and self.kinds == "own"
@@ -178,11 +178,11 @@ class GO(nn.Module):
     fused first, for each op in topological order, `Int[samples ops]`), "device" (placement: an option a device for each
     unit, `Int[samples units]`, among those where all its ops may stand) and "priority" (scheduling: as "fuse", the
     highest goes first). Given the graph and the last iteration's actions all decisions are independent. Each step
-    proposes full placements, with priorities where it schedules; the last one's are evaluated. Where it does not place,
-    a list scheduler does (`priority_levels.list_placement`); in the paper an expert does.
+    proposes full placements, with priorities where it schedules; the last one's are evaluated. If it does not place, a
+    list scheduler does (`priority_levels.list_placement`); in the paper an expert does.
 
     Learns from the log-probabilities of its decisions; it can imitate a placement (`choices`). Its critic (`value`) has
-    weights of its own. Its weights are for one number of devices where it places.
+    weights of its own. If it places, its weights are for one number of devices.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class GO(nn.Module):
         self._constants = ProblemConstants(self._state)
 
     def reset(self, problem: Problem, samples: int) -> GOState:
-        """Raises ValueError where the policy has learned to place on another number of devices."""
+        """Raises ValueError if the policy has learned to place on another number of devices."""
         require_devices(problem, self.chain.actions.get("placement", problem.num_devices))
         return self._constants.of(problem, self)._replace(samples=samples, problem=problem)
 

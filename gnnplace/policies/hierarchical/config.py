@@ -120,7 +120,7 @@ class HierarchicalConfig(PolicyConfig):
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
         """Named devices and own kinds.
 
-        Raises ValueError where clusters differ in their number of devices, and these have names.
+        Raises ValueError if clusters differ in their number of devices, and these have names.
         """
         devices = named_devices(problems, self.kind) if self.devices == "names" else 0
         own_kinds = self.features == "paper" and self.kinds == "own"

@@ -50,8 +50,8 @@ class Hierarchical(nn.Module):
 
     Decides, in one step an episode, "group" (an option a group, for each unit: `Int[groupings units]`) and then
     "device" (an option a device, for each group: `Int[samples groups]`). Sample j places grouping
-    `j // (samples / groupings)`. `groupings` is the paper's m; where it does not divide the samples, their greatest
-    common divisor takes its place. All ops of a unit share a group: the paper has no colocation constraint and lets the
+    `j // (samples / groupings)`. `groupings` is the paper's m; if it does not divide the samples, their greatest common
+    divisor takes its place. All ops of a unit share a group: the paper has no colocation constraint and lets the
     runtime move ops.
 
     Named devices: groups are placed in the order of their labels, as in the paper. Observed devices: groups are placed
@@ -87,7 +87,7 @@ class Hierarchical(nn.Module):
         self._constants = ProblemConstants(self._state)
 
     def reset(self, problem: Problem, samples: int) -> HierarchicalState:
-        """Raises ValueError where the Placer has learned another number of devices."""
+        """Raises ValueError if the Placer has learned another number of devices."""
         if isinstance(self.placer, Seq2Seq):
             require_devices(problem, self.placer.devices)
         return self._constants.of(problem, self)._replace(samples=samples)
@@ -211,7 +211,7 @@ class Ungrouped(nn.Module):
         self._constants = ProblemConstants(self._state)
 
     def reset(self, problem: Problem, samples: int) -> UngroupedState:
-        """Raises ValueError where the network has learned another number of devices."""
+        """Raises ValueError if the network has learned another number of devices."""
         require_devices(problem, self.network.options)
         return self._constants.of(problem, self)._replace(samples=samples)
 

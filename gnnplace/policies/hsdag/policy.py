@@ -98,7 +98,7 @@ class HsdagConfig(PolicyConfig):
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
         """Named devices, and own kinds where the paper's encoder reads them.
 
-        Raises ValueError where numbers of devices differ.
+        Raises ValueError if numbers of devices differ.
         """
         words = vocabulary([problem.graph for problem in problems]).words if self.encoder == "paper" else ()
         return PolicyShape(named_devices(problems, self.kind), words)
@@ -150,7 +150,7 @@ class Hsdag(nn.Module):
         self._constants = ProblemConstants(self._state)
 
     def reset(self, problem: Problem, samples: int) -> HsdagState:
-        """Raises ValueError where the network has learned another number of devices."""
+        """Raises ValueError if the network has learned another number of devices."""
         require_devices(problem, self.devices)
         return self._constants.of(problem, self)._replace(samples=samples)
 

@@ -122,7 +122,7 @@ class PlacetoConfig(PolicyConfig):
         return 4 + self.start_time + self.memory
 
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
-        """Named devices. Raises ValueError where clusters differ in their number."""
+        """Named devices. Raises ValueError if clusters differ in their number."""
         return PolicyShape(named_devices(problems, self.kind))
 
     def build(self, shape: PolicyShape, groupings: int, seed: int) -> Placeto:
@@ -187,7 +187,7 @@ class Placeto(nn.Module):
         self._best: WeakKeyDictionary[Problem, Int[Tensor, " units"]] = WeakKeyDictionary()
 
     def reset(self, problem: Problem, samples: int) -> PlacetoState:
-        """Raises ValueError where the policy has learned another number of devices."""
+        """Raises ValueError if the policy has learned another number of devices."""
         require_devices(problem, self.devices)
         constants = self._constants.of(problem, self)
         if problem in self._best:
@@ -210,7 +210,7 @@ class Placeto(nn.Module):
         return PlacetoConstants(grouped, facts, None, start, graph)
 
     def continue_from(self, problem: Problem, placement: Placement) -> None:
-        """Later episodes of the problem start from this placement, where the knob `start` says so."""
+        """Starts later episodes of the problem from this placement, with `start: best`."""
         if self.knobs.start == "best":
             self._best[problem] = torch.from_numpy(
                 devices_of_units(problem, units(problem.graph, self.knobs.units), placement)

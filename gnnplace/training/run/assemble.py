@@ -37,7 +37,7 @@ def assembled(
 ) -> Learner:
     """The learner of a configuration before its first update; `lesson` makes the lesson of a number and a label.
 
-    Raises ValueError, before any lesson is made, where the policy can't learn what the configuration asks for.
+    Raises ValueError, before any lesson is made, if the policy can't learn what the configuration asks for.
     """
     learning = Learning(config.training, config.algorithm, config.seed)
     policy = described.policy
@@ -51,7 +51,7 @@ def assembled(
 def taught(config: RunConfig, problem: Problem) -> Placement:
     """The fastest feasible placement of the planners that a warm start names, simulated.
 
-    Raises ValueError where none of them finds one.
+    Raises ValueError if none of them finds one.
     """
     placements = [planner(problem) for planner in _teachers(config, problem)]
     placement, result = fastest(list(zip(placements, simulate(problem, placements), strict=True)))
@@ -99,7 +99,7 @@ class Trained:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint, atomically: `zero_shot.planner` reads it.
 
-        Raises ValueError where nothing was trained.
+        Raises ValueError if nothing was trained.
         """
         if self.trainer is None:
             raise ValueError("nothing was trained, so there is no checkpoint")

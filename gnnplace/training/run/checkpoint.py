@@ -57,7 +57,7 @@ class SafetensorsIO(CheckpointIO):
     ) -> dict[str, Any]:
         """The tree of a checkpoint.
 
-        Raises ValueError (one line) where it is damaged or of a version that can't be resumed, OSError.
+        Raises ValueError (one line) if it is damaged or of a version that can't be resumed, OSError.
         """
         document, metadata, tensors = _read(Path(path))
         if document["version"] != VERSION:
@@ -91,7 +91,7 @@ class PolicyWeights:
 def policy_of(path: str | os.PathLike[str]) -> PolicyWeights:
     """The policy of a checkpoint.
 
-    Raises ValueError (one line) where it is damaged or of another version, OSError where unreadable.
+    Raises ValueError (one line) if it is damaged or of another version, OSError where unreadable.
     """
     path = Path(path)
     document, metadata, tensors = _read(path)
@@ -103,7 +103,7 @@ def policy_of(path: str | os.PathLike[str]) -> PolicyWeights:
 def restore_policy(trained: PolicyWeights, policy: nn.Module) -> None:
     """Loads the policy's weights.
 
-    Raises ValueError where they have other names, shapes or types than the policy, or are not finite.
+    Raises ValueError if they have other names, shapes or types than the policy, or are not finite.
     """
     weights = check_weights(trained, policy)
     for name, before in policy.state_dict().items():

@@ -134,7 +134,7 @@ OF_VERSION: dict[int, type[Version2] | type[Version3]] = {2: Version2, 3: Versio
 def own(document: dict[str, Any]) -> OwnDocument:
     """The learner's part of a checkpoint's metadata, of any version.
 
-    Raises ValueError (one line) where it is no such document.
+    Raises ValueError (one line) if it is no such document.
     """
     version = document.get("version")
     if document.get("format") != "gnnplace.checkpoint":
@@ -149,5 +149,5 @@ def own(document: dict[str, Any]) -> OwnDocument:
 
 
 def described(description: dict[str, Any]) -> DescriptionDocument:
-    """A description as a document. Raises ValueError (one line) where it is none."""
+    """A description as a document. Raises ValueError (one line) if it is none."""
     return strict_json.validate(description, DescriptionDocument)

@@ -42,7 +42,7 @@ class PastRun(NamedTuple):
 def read_run(path: Path) -> PastRun:
     """The run in a folder of `gnnplace train`.
 
-    Raises ValueError where it is none, or where it was not tracked and so has no curves.
+    Raises ValueError if it is none, or where it was not tracked and so has no curves.
     """
     if not (path / run_folder.CONFIG).is_file():
         raise ValueError(f"{path}: no folder of a run: there is no {run_folder.CONFIG}")

@@ -38,7 +38,7 @@ def described(config: RunConfig, shape: PolicyShape, groupings: int | None = Non
 def of_checkpoint(trained: PolicyWeights) -> Described:
     """The policy of a checkpoint, with initial weights.
 
-    Raises ValueError where its description is of another version.
+    Raises ValueError if its description is of another version.
     """
     document = document_of(trained)
     config, shape = files.policy_from_document(document.config.policy, str(trained.path)), shape_of(trained)

@@ -29,8 +29,8 @@ def of_an_episode(config: RunConfig, problem: Problem) -> int:
 def within(config: RunConfig, problem: Problem, evaluations: int) -> tuple[RunConfig, int]:
     """The run with as many whole updates as a budget allows besides one greedy placement, and its evaluations.
 
-    What a warm start imitates is not counted, nor are the single devices that scale rewards. Raises ValueError where
-    not one update fits, and for a policy with a phase of its own, whose evaluations are not limited.
+    What a warm start imitates is not counted, nor are the single devices that scale rewards. Raises ValueError if not
+    one update fits, and for a policy with a phase of its own, whose evaluations are not limited.
     """
     for phase in Learning(config.training, config.algorithm).of(_policy(config, problem)).objectives:
         if phase.updates:

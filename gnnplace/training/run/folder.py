@@ -141,7 +141,7 @@ def _is_husk(path: Path) -> bool:
 def open_run(path: Path) -> RunFolder:
     """The folder of an earlier run; without a checkpoint it starts again.
 
-    Raises ValueError where there is no run, or it is in use.
+    Raises ValueError if there is no run, or it is in use.
     """
     config_of(path)
     folder = RunFolder(path)
@@ -150,7 +150,7 @@ def open_run(path: Path) -> RunFolder:
 
 
 def config_of(path: Path) -> Path:
-    """The configuration of an earlier run. Raises ValueError where there is none."""
+    """The configuration of an earlier run. Raises ValueError if there is none."""
     if not (path / CONFIG).is_file():
         raise ValueError(
             f"{path}: no run to go on with: there is no {CONFIG}; a new run takes what one left that had not begun"

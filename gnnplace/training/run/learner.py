@@ -36,8 +36,8 @@ from gnnplace.training.update.rollout import decode
 class Learner(lightning.LightningModule):
     """Trains a policy (an `nn.Module` that satisfies `Policy`) on lessons.
 
-    `best` keeps the best placements; `description` goes into checkpoints. Raises ValueError where the policy can't
-    learn what the configuration asks for.
+    `best` keeps the best placements; `description` goes into checkpoints. Raises ValueError if the policy can't learn
+    what the configuration asks for.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ class Registered(NamedTuple):
 def histories(folder: Path, names: Sequence[str]) -> dict[str, dict[int, float]]:
     """The values of a run's metrics by update, from the run's folder; metrics that it never logged are left out.
 
-    Raises ValueError where the run was not tracked.
+    Raises ValueError if the run was not tracked.
     """
     runs, name = folder.resolve().parent, folder.resolve().name
     if not (runs / DATABASE).exists():

@@ -103,7 +103,7 @@ def tried(chosen: Mapping[str, Any]) -> int:
 
 
 def trainer(arguments: Mapping[str, Any]) -> Trainer:
-    """A Trainer. Raises ValueError (one line) where Lightning refuses."""
+    """A Trainer. Raises ValueError (one line) if Lightning refuses."""
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     try:

@@ -62,8 +62,8 @@ def planner(
 
     Other policies take no number of evaluations.
 
-    Raises ValueError (one line) where the checkpoint is damaged, or of another version or shape, and for a number that
-    is not taken.
+    Raises ValueError (one line) if the checkpoint is damaged, or of another version or shape, and for a number that is
+    not taken.
     """
     between(0, MOST_OF_A_STEP, "", samples=samples)
     trained = policy_of(checkpoint)

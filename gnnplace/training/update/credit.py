@@ -183,7 +183,7 @@ def credit(
 ) -> Credit:
     """The credit of one problem's samples; `values` are a critic's.
 
-    Raises ValueError where a critic is asked for and there is none.
+    Raises ValueError if a critic is asked for and there is none.
     """
     episode_returns = returns(reward, config.returns, config.gamma)
     match config.baseline:

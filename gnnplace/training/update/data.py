@@ -1,6 +1,6 @@
 """The work of each step of the optimiser: problems in an order fixed by seed and update; and the exams.
 
-A resumed run sees what an uninterrupted one would.
+A resumed run gets the same work as an uninterrupted one.
 """
 
 from __future__ import annotations

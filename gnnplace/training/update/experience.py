@@ -34,7 +34,7 @@ class Experience(NamedTuple):
 
 
 def check_divided(config: TrainingConfig, number: int) -> None:
-    """Raises ValueError where the samples of an update can't be divided among so many processes."""
+    """Raises ValueError if the samples of an update can't be divided among so many processes."""
     if config.samples % number or (config.groupings > 1 and config.groupings % number):
         what = f"groupings x placements ({config.groupings} x {config.placements})"
         raise ValueError(
@@ -46,7 +46,7 @@ def check_divided(config: TrainingConfig, number: int) -> None:
 def share(config: TrainingConfig) -> Share:
     """The samples of an update that this process draws.
 
-    Raises ValueError where they can't be divided among the processes.
+    Raises ValueError if they can't be divided among the processes.
     """
     check_divided(config, processes.number())
     return Share(processes.rank(), processes.number(), config.groupings)

@@ -20,7 +20,7 @@ class Learning(NamedTuple):
     def of(self, policy: Policy) -> Learning:
         """The settings for a policy, with the phases that it brings.
 
-        Raises ValueError, naming the knob, where it can't learn so.
+        Raises ValueError, naming the knob, if it can't learn so.
         """
         brought = tuple(policy.objectives(self.training)) if isinstance(policy, BringsPhases) else ()
         check(policy, self._replace(objectives=brought))
