@@ -75,7 +75,7 @@ def train(
 def outcome(learner: Learner, problem: int = 0) -> dict[str, Any]:
     """What training found for one problem: the best of its own samples and greedy decodings, and the greedy placement at the end."""
     greedy = learner.decode(problem)
-    best = learner.best.found[problem]
+    best = learner.best.by_problem[problem]
     return {
         "best_ns": None if best is None else best.step_time_ns,
         "best_is": None if best is None else best.origin,

@@ -1,7 +1,9 @@
-"""Checks of the knobs of configurations. A ValueError names the knob, the value and the rule.
+"""Checks of knobs: each raises a ValueError with the knob, the value and the rule.
 
-`place` is the path of the knob in the configuration. All knobs are finite. Knobs that cost memory or time at once have
-a largest value, far above useful ones.
+`place` is the prefix of the knob's dotted name.
+
+All knobs are finite. A knob that takes memory or time before anything is printed has a largest value, far above what is
+useful.
 """
 
 from __future__ import annotations
@@ -9,10 +11,10 @@ from __future__ import annotations
 import math
 
 MOST_WIDTH = 2**14  # of a layer
-MOST_LAYERS = 1000  # of a network: each is a module with its weights
-MOST_OF_A_STEP = 10**6  # samples, groups, rounds: all are in memory at once
+MOST_LAYERS = 1000  # of a network: each is a module with weights
+MOST_OF_A_STEP = 10**6  # samples, groups, rounds: they are in memory at once
 MOST_SEED = 2**63 - 1
-MOST = 2**31 - 1  # of whole numbers that count one thing after another
+MOST = 2**31 - 1  # of whole numbers that count steps in sequence
 
 
 def at_least(low: int, place: str, **knobs: int | float) -> None:

@@ -1,6 +1,6 @@
-"""What of the Python API takes a framework: policies that are trained or loaded, and real steps.
+"""The part of the Python API that needs a framework: policies that are trained or loaded, and real steps.
 
-Each imports its own when it is called.
+Each function imports its framework when it is called.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from gnnplace.sources import graphs as sources
 if TYPE_CHECKING:
     from lightning import Callback
 
+    from gnnplace.config.run import RunConfig
     from gnnplace.execution.measure import MeasuredStep
     from gnnplace.execution.torch.placed import PlacedModule
     from gnnplace.frontends.torch.step import TorchInference, TorchStep
@@ -33,11 +34,12 @@ if TYPE_CHECKING:
 
 
 def load_policy(checkpoint: PathText, *, samples: int = 0, evaluations: int | None = None, seed: int = 0) -> ZeroShot:
-    """The policy of a checkpoint as a planner of any problem: its greedy placement, or the fastest of that and of
-    `samples` samples.
+    """The policy of a checkpoint as a planner of any problem.
 
-    An improver improves random list schedules instead, 64 `evaluations` in all unless told how many. Raises ValueError
-    (one line) where the checkpoint is damaged, or of another version.
+    It gives its greedy placement, or the fastest of that and of `samples` samples.
+
+    An improver improves random list schedules instead, with 64 `evaluations` by default. Raises ValueError (one line)
+    for a checkpoint that is damaged or of another version.
     """
     from gnnplace.training.run import zero_shot
 
@@ -55,20 +57,21 @@ def train(
     evaluate: Evaluator = simulator.simulate,
     callbacks: Sequence[Callback] = (),
 ) -> Trained:
-    """Trains one policy on problems, in memory. `gnnplace train` besides writes a run folder, tracks with MLflow and
-    resumes.
+    """Trains one policy on problems, in memory.
+
+    `gnnplace train` also writes a run folder, tracks with MLflow and resumes.
 
     Args:
-        problems: what it trains on
-        policy: which policy ("unit-placer" is another), or a complete YAML file of knobs
-        encoder: "paper" or "gnn", for a policy that has a choice; as its settings say unless given
-        settings: "tuned" unless given, or "published": the policy's paper and nothing else
-        knobs: what differs from them, by dotted name: `{"training.updates": 100, "policy.width": 32}`
-        teachers: placements that a warm start imitates, one each; those of the best heuristics unless given
-        evaluate: what a placement takes; the simulator unless given
-        callbacks: Lightning's
+        problems: the training problems
+        policy: a policy's name, such as "unit-placer", or a complete YAML file of knobs
+        encoder: "paper" or "gnn", for a policy with a choice; default: that of its settings
+        settings: "tuned" (default), or "published": the policy's paper and nothing else
+        knobs: other values for knobs, by dotted name: `{"training.updates": 100, "policy.width": 32}`
+        teachers: placements that a warm start imitates, one each; default: those of the best heuristics
+        evaluate: the evaluator of placements; default: the simulator
+        callbacks: callbacks of Lightning
 
-    Raises ValueError for knobs that are none, and for problems that one policy can't place.
+    Raises ValueError for unknown knobs, and for problems that one policy can't place.
 
         >>> import gnnplace as gp
         >>> few = {"training.updates": 1, "training.warm_start.updates": 0, "training.placements": 2, "policy.width": 8}
@@ -77,19 +80,22 @@ def train(
         >>> gp.simulate(problem, gp.place(problem, trained.policy)).step_time_ns > 0
         True
     """
-    from gnnplace.config import files
     from gnnplace.training.run import assemble
 
-    overrides = [
-        f"--{name}={json.dumps(value) if not isinstance(value, str) else value}"
-        for name, value in (knobs or {}).items()
-    ]
-    if (named := os.fspath(policy)).endswith(".yaml"):
-        chosen = files.read_config(Path(named), overrides, encoder)
-    else:
-        chosen = files.read_settings(named, settings, overrides, encoder)
-    given = [problems] if isinstance(problems, Problem) else problems
-    return assemble.train(chosen, given, teachers, evaluate, callbacks)
+    config = _configuration(policy, encoder, settings, knobs or {})
+    several = [problems] if isinstance(problems, Problem) else problems
+    return assemble.train(config, several, teachers, evaluate, callbacks)
+
+
+def _configuration(policy: PathText, encoder: str | None, settings: str | None, knobs: Mapping[str, Any]) -> RunConfig:
+    """The configuration of a policy's settings, or of a YAML file, with other values for some knobs."""
+    from gnnplace.config import files
+
+    overrides = [f"--{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in knobs.items()]
+    name = os.fspath(policy)
+    if name.endswith(".yaml"):
+        return files.read_config(Path(name), overrides, encoder)
+    return files.read_settings(name, settings, overrides, encoder)
 
 
 def measure(
@@ -102,20 +108,21 @@ def measure(
     limit_s: float = 600.0,
     seed: int = 0,
 ) -> MeasuredStep:
-    """A placed step run on this machine, in a process of its own: proved equal to the unplaced step, and timed in turns
-    with a reference.
+    """Runs a placed step on this machine, in a process of its own, and times it in turns with a reference.
+
+    It proves that the step equals the unplaced one.
 
     Args:
         workload: FILE.py:FUNCTION, package.module:FUNCTION or a name of the corpus
         placement: of the workload's graph on the cluster, or a planner
         cluster: this machine, as `gnnplace calibrate` describes it
-        against: the reference; every op on its first device unless given
+        against: the reference; default: every op on its first device
         protocol: "steady", or "paper": ten steps, of which the last five count
         limit_s: seconds to load, and again to measure
         seed: of initial values and inputs
 
-    Raises ValueError for what is no workload or no legal placement, MeasurementError where the step does not run, or
-    not right.
+    Raises ValueError for an invalid workload or an illegal placement, MeasurementError if the step does not run, or
+    runs wrong.
     """
     from gnnplace.execution.host import Host
     from gnnplace.execution.measure import first_device, measured_step
@@ -136,23 +143,22 @@ def measure(
 def placed(step: TorchStep | TorchInference, plan: Placement, *, seed: int = 0, check: bool = False) -> PlacedModule:
     """The step's module on the devices of a plan of the step, to be trained in a loop of your own, or to infer.
 
-    It is a `torch.nn.Module` with the parameters, buffers and names of the step's module, which move to where devices
-    read them. Called with inputs like those of a `TorchStep` it returns the loss, whose `backward()` gives the
-    parameters their gradients; any optimiser may change them in place. That of a `TorchInference` returns what the
-    module returns in eval mode. What runs is what `measure` times, less the updates: CPU devices are processes, each on
-    a core of its own, GPUs streams. `close`, or `with`, ends them.
+    It is a `torch.nn.Module` with the parameters, buffers and names of the step's module, which move to their readers'
+    devices. For a `TorchStep` a call returns the loss; its `backward()` gives the parameters their gradients, and any
+    optimiser may change them in place. For a `TorchInference` a call returns the output in eval mode. It runs what
+    `measure` times, without updates: a CPU device is a process on its own core, a GPU streams. `close` or `with` ends
+    it.
 
     Args:
-        step: what the plan's problem was made of; its optimiser is not used
-        plan: of `gp.place`, or `gp.Plan.of(problem, placement)`
-        seed: of what ops draw at random (dropout), besides the number of the call and the op
-        check: whether the first call is compared with the unplaced one, in this host's memory: its loss and gradients,
-            or outputs, and the buffers that it leaves. One more forward and backward pass; of use for every new network
+        step: the step of the plan's problem; its optimiser is not used
+        plan: from `gp.place`, or `gp.Plan.of(problem, placement)`
+        seed: of random ops (dropout), besides the number of the call and the op
+        check: whether the first call is compared with the unplaced one, in this host's memory: loss and gradients, or
+            outputs, and buffers afterwards. It costs one more forward and backward pass; use it for every new network
 
-    Raises ValueError (one line) for a plan of another step, for fused ops, and for a module on the meta device; a call
-    raises it for inputs of other shapes or types, and where a tensor of the module was replaced meanwhile. Raises
-    MeasurementError where there are fewer cores than CPU devices, or no GPU, where a device fails, and where `check`
-    finds more than rounding: then all end.
+    Raises ValueError (one line) for a plan of another step, for fused ops, and for a module on the meta device; in a
+    call for inputs of other shapes or types, and for a replaced tensor. Raises MeasurementError for missing cores or
+    GPUs, if a device fails, and if `check` finds more than rounding: then all processes end.
 
         >>> import gnnplace as gp, torch
         >>> net = torch.nn.Linear(4, 1)
@@ -170,6 +176,14 @@ def placed(step: TorchStep | TorchInference, plan: Placement, *, seed: int = 0, 
         (True, 'weight')
     """
     from gnnplace.execution.torch import placed as torch_placed
+
+    _require_step_and_plan(step, plan)
+    assert isinstance(plan, Plan)
+    return torch_placed.placed(step, plan.problem, plan, seed, check)
+
+
+def _require_step_and_plan(step: object, plan: object) -> None:
+    """Raises ValueError unless `placed` can run the step as the plan says."""
     from gnnplace.frontends.torch.step import TorchInference, TorchStep
 
     if not isinstance(step, TorchStep | TorchInference):
@@ -180,8 +194,7 @@ def placed(step: TorchStep | TorchInference, plan: Placement, *, seed: int = 0, 
         raise ValueError(
             f"plan: a {type(plan).__name__} does not know its problem; give gp.Plan.of(problem, placement)"
         )
-    return torch_placed.placed(step, plan.problem, plan, seed, check)
 
 
-def _planner(given: Placement | Planner) -> Planner:
-    return known(given) if isinstance(given, Placement) else given
+def _planner(placement: Placement | Planner) -> Planner:
+    return known(placement) if isinstance(placement, Placement) else placement

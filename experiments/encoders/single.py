@@ -56,7 +56,7 @@ def evaluations(chosen: RunConfig) -> int:
 
 def _digits(learner: Learner) -> str | None:
     """The best placement, a digit an op: a picture shows it."""
-    best = learner.best.found[0]
+    best = learner.best.by_problem[0]
     return None if best is None else "".join(map(str, best.placement.device))
 
 

@@ -57,7 +57,7 @@ def _policy(problem: Problem) -> dict[str, Placement]:
     """A policy trained on this problem for a little: its greedy placement and its best sample."""
     config = config_of("unit-placer", "tuned", POLICY)
     learner, _ = train(config, [problem], [teacher_of(problem, config)])
-    best = learner.best.found[0]
+    best = learner.best.by_problem[0]
     found = {_named("policy, greedy", "critical-path"): rollout.greedy(learner.policy)(problem)}
     if best is not None:
         found[_named("policy, best sample", "critical-path")] = best.placement

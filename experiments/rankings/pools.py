@@ -60,7 +60,7 @@ def collected(lineages: Sequence[str], count: int, most_ops: int, seed: int) -> 
 
 
 def _known(lineage: str, problem: Problem, pool: Labelled) -> Known:
-    graph, known = problem.graph, pool.known
+    graph, known = problem.graph, pool.situation
     around, step = neighbourhood(problem), known.step_ns
     work = known.end_ns - known.start_ns
     times = np.stack([work, known.start_ns, known.tail_ns, known.start_ns - known.ready_ns, *known.chain_ns.T], axis=1) / step

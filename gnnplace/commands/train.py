@@ -169,7 +169,7 @@ def _one_by_one(configs: Mapping[str, MethodConfig], chosen: argparse.Namespace)
 
 def _is_feasible(run: TrainingRun) -> bool:
     """Whether every named problem has a feasible placement and, without named ones, some problem of the corpus."""
-    feasible = [best is not None for best in run.learner.best.found]
+    feasible = [best is not None for best in run.learner.best.by_problem]
     return all(feasible[: len(run.config.problems)]) and any(feasible)
 
 

@@ -59,7 +59,7 @@ def results(run: TrainingRun, heuristics: Known | None = None) -> list[list[Cand
     say, rankings = candidate_table.news(run.quiet or len(run.learner.lessons) > MOST_TABLES), []
     for number, lesson in enumerate(run.learner.lessons):
         policy_planners: dict[str, Planner] = {"policy, greedy": greedy(run.learner.policy, simulate)}
-        best = run.learner.best.found[number]
+        best = run.learner.best.by_problem[number]
         if best is not None:
             policy_planners[f"policy, best found ({best.origin})"] = known(best.placement)
         policy_rows = candidates(lesson.problem, policy_planners, run.config.policy.proposes, say)

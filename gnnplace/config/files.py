@@ -29,13 +29,12 @@ Config = TypeVar("Config")
 
 DEFAULT_POLICY, DEFAULT_SETTINGS = "hierarchical", "tuned"
 CHOOSES = {"problems": "problems", "corpus": "corpus.splits"}  # the option that chooses problems by each of them
-# sizes and costs are those of its problems
+# sizes and costs belong to the problems of the file
 NOTHING: Mapping[str, Any] = {"problems": [], "corpus": {}, "dims": [], "costs": []}
 
 
 def read_config(path: Path, overrides: Sequence[str] = (), encoder: str | None = None) -> RunConfig:
-    """The configuration of a YAML file under the overrides of a command line (`--training.updates 10`,
-    `--policy.width=32`).
+    """The configuration of a YAML file under the options of a command line (`--training.updates 10`).
 
     `encoder` sets the knobs of the policy that make up an encoder of this name. Raises ValueError for the file and
     UsageError for the command line, in one line that names the value, the rule and the place.
@@ -46,8 +45,9 @@ def read_config(path: Path, overrides: Sequence[str] = (), encoder: str | None =
 def read_settings(
     policy: str = DEFAULT_POLICY, settings: str | None = None, overrides: Sequence[str] = (), encoder: str | None = None
 ) -> RunConfig:
-    """The same of a policy's settings ("published", "tuned"): tuned ones unless named. A policy without a file starts
-    from the defaults.
+    """The configuration of a policy's settings ("published", "tuned"): tuned ones unless named.
+
+    A policy without a file starts from the defaults.
 
     Raises UsageError for a policy or settings that are not there, too.
     """
@@ -57,13 +57,13 @@ def read_settings(
         return _overridden({"policy": {"kind": policy}, "name": policy}, policy, overrides, encoder)
     path = shipped(policy, settings or DEFAULT_SETTINGS)
     if not path.is_file():
-        there = ", ".join(sorted(file.stem for file in _folder(policy).glob("*.yaml"))) or "none"
-        raise UsageError(f"--settings: {policy} has no {settings!r} settings; it has {there}")
+        shipped_names = ", ".join(sorted(file.stem for file in _folder(policy).glob("*.yaml"))) or "none"
+        raise UsageError(f"--settings: {policy} has no {settings!r} settings; it has {shipped_names}")
     return read_config(path, overrides, encoder)
 
 
 def shipped(policy: str = DEFAULT_POLICY, settings: str = DEFAULT_SETTINGS) -> Path:
-    """Where the YAML file of a policy's settings lies, or would lie."""
+    """The path of the YAML file of a policy's settings, which may not exist."""
     return _folder(policy) / f"{settings}.yaml"
 
 
@@ -121,7 +121,7 @@ def _built(config: type[Config], document: object, group: str = "") -> Config:
 
 
 def _complaint(error: ErrorDetails, group: str) -> str:
-    """What is wrong, after the name of the knob; the checks of dataclasses may have said the name themselves."""
+    """The name of the knob, then what is wrong; checks of dataclasses may state the name themselves."""
     place = strict_json.place([part for part in (group, *error["loc"]) if part != ""])
     if error["type"] == "value_error":
         rule = str(error["ctx"]["error"])
@@ -173,7 +173,7 @@ def _options(words: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _with(document: Mapping[str, Any], name: Sequence[str], value: Any) -> dict[str, Any]:
-    """A configuration as plain data with another value; a map changes the knobs that it names and leaves the others."""
+    """A configuration as plain data with another value; a map changes only the knobs that it names."""
     first, *rest = name
     group = document.get(first)
     if rest:
@@ -184,8 +184,7 @@ def _with(document: Mapping[str, Any], name: Sequence[str], value: Any) -> dict[
 
 
 def without_what_is_replaced(document: Mapping[str, Any], options: Collection[str]) -> dict[str, Any]:
-    """The document of a run under options such as `problems` and `corpus.splits`: of what it learns from only what they
-    name.
+    """The document of a run under options: if `problems` or `corpus.splits` is given, the file's problems go.
 
     Other knobs of the corpus choose nothing by themselves: they stay as the file has them where `corpus.splits` is
     named.
@@ -209,6 +208,6 @@ def _encoder(policy: PolicyConfig, encoder: str | None) -> list[str]:
 
 
 def _shared(config: AlgorithmConfig, other: type[AlgorithmConfig]) -> dict[str, Any]:
-    """The knobs of one algorithm that another has, too."""
+    """The knobs of one algorithm that the other has as well."""
     names = {knob.name for knob in dataclasses.fields(other)} - {"kind"}
     return {"kind": other.kind} | {name: value for name, value in vars(config).items() if name in names}

@@ -1,4 +1,4 @@
-"""Everything a training run can be told: a tree of frozen dataclasses, each knob with its unit, default and check.
+"""The configuration of a training run: a tree of frozen dataclasses, each knob with unit, default and check.
 
 A bad value is a ValueError that names the value, the rule and the knob. Complete runs are the files in configs/.
 """
@@ -25,7 +25,7 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class MeasuredConfig:
-    """How each placement is timed.
+    """The timing of each placement.
 
     Args:
         protocol: "paper" is ten steps and the median of the last five; "steady" warms up until two windows agree, then

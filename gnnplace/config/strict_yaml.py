@@ -1,8 +1,7 @@
 """Strict YAML: a file to plain data, or a ValueError of one line.
 
-Refused besides what is no YAML: files over a limit of bytes, tags, repeated keys, keys that are no text, deep nesting,
-and aliases that stand for a node that they are in, or for more than a limit of nodes (a few lines can stand for
-billions).
+Besides invalid YAML it refuses files over a limit of bytes, tags, repeated keys, keys that are no text, deep nesting,
+aliases of a node that contains them, and aliases of too many nodes (a few lines can stand for billions).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def loads(data: bytes) -> dict[str, Any]:
-    """The map in some bytes. Raises ValueError (one line) for what is none."""
+    """The map in some bytes. Raises ValueError (one line) if they are no map."""
     try:
         document = yaml.load(data.decode("utf-8"), _Loader)
     except UnicodeDecodeError as error:

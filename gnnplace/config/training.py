@@ -17,8 +17,7 @@ ReturnKind = Literal["terminal", "to-go", "improvement", "own", "episode"]
 
 @dataclass(frozen=True)
 class GroupingConfig:
-    """Pre-training of a policy that groups ops: its groups imitate a clustering of each graph, before anything is
-    placed.
+    """Pre-training of a policy that groups ops: its groups imitate a clustering of each graph.
 
     Args:
         updates: how many updates imitate clusterings; 0 = none
@@ -81,7 +80,7 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class RewardConfig:
-    """What a step time is worth to the policy.
+    """The reward of a step time.
 
     Args:
         kind: "sqrt" is -sqrt(seconds); "sqrt-ratio" is -sqrt(step time / best single device); "inverse" is 1 / seconds,
@@ -104,7 +103,7 @@ class RewardConfig:
 
 @dataclass(frozen=True)
 class CreditConfig:
-    """What rewards say of decisions: the return of each step, and what it is compared with.
+    """The credit of decisions: the return of each step, and what it is compared with.
 
     Args:
         returns: of a step: "terminal" = the reward of the episode's last step; "to-go" = its own reward and,
@@ -148,7 +147,7 @@ class CreditConfig:
 
 @dataclass(frozen=True)
 class ExplorationConfig:
-    """How samples are kept varied.
+    """The exploration that keeps samples varied.
 
     Args:
         noise: largest amplitude of the Gaussian noise on every logit during the first updates, at least 0
@@ -177,10 +176,9 @@ POLICY_PHASES = ("moves",)  # groups of knobs below for phases that some policy 
 
 
 class Phase(NamedTuple):
-    """A part of training with an Adam of its own: updates `first` to `last` (which is the next one's first), at this
-    learning rate.
+    """A part of training with an Adam of its own: updates `first` to `last` - 1, at this learning rate.
 
-    `name` is "grouping", "warm_start", "reinforcement", or that of a phase which the policy brings.
+    `name` is "grouping", "warm_start", "reinforcement", or the name of a phase that the policy brings.
     """
 
     name: str
@@ -189,7 +187,7 @@ class Phase(NamedTuple):
     lr: float
 
     def progress(self, update: int) -> float:
-        """How much of the phase is done before an update: 0 at its first, 1 at its last."""
+        """The share of the phase that is done before an update: 0 at its first, 1 at its last."""
         return (update - self.first) / max(1, self.last - 1 - self.first)
 
 

@@ -1,7 +1,7 @@
-"""The tree of a run's knobs: names, types, defaults and meanings, read off the dataclasses; what `--knobs` prints.
+"""The tree of a run's knobs: names, types, defaults and meanings, read off the dataclasses; `--knobs` prints it.
 
-`policy.kind` names the policy and `algorithm.kind` the learning algorithm; the other knobs under both are those of
-their dataclasses.
+`policy.kind` names the policy and `algorithm.kind` the learning algorithm; the other knobs under both come from their
+dataclasses.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Knob(NamedTuple):
 
     @property
     def text(self) -> bool:
-        """Whether each value is a text, or null: on a command line it stands as it is."""
+        """Whether each value is a text or null, which a command line gives as it is."""
         return all(part in (str, type(None)) or isinstance(part, str) for part in self._parts())
 
     @property
@@ -102,7 +102,7 @@ def _knobs(config: type, choices: Mapping[str, type], prefix: str = "") -> Itera
 
 
 def _meanings(config: type) -> dict[str, str]:
-    """What the docstring of a dataclass says of each knob, under `Args:`."""
+    """The meaning of each knob, from `Args:` of a dataclass's docstring."""
     names, meanings, name = {field.name for field in dataclasses.fields(config)}, dict[str, str](), None
     for line in map(str.strip, (config.__doc__ or "").splitlines()):
         first, _, rest = line.partition(": ")
@@ -114,7 +114,7 @@ def _meanings(config: type) -> dict[str, str]:
 
 
 def check_names(names: Iterable[str], kinds: Kinds) -> None:
-    """Raises ValueError for a name that no knob has, and names the nearest knob."""
+    """Raises ValueError for an unknown name, and names the nearest knob."""
     every = knobs(kinds)
     for name in names:
         if name not in every and not name.startswith(f"{FREE}."):
@@ -122,8 +122,9 @@ def check_names(names: Iterable[str], kinds: Kinds) -> None:
 
 
 def check(document: Mapping[str, Any], kinds: Kinds) -> None:
-    """Raises ValueError for a name that no knob has, and for true or false where a number or a text is due (pydantic
-    would convert them).
+    """Raises ValueError for an unknown name, and for true or false where a knob takes a number or a text.
+
+    Pydantic would convert true and false.
     """
     values, every = dict(_values(document)), knobs(kinds)
     check_names(values, kinds)

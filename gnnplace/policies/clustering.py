@@ -1,8 +1,8 @@
-"""Groups that a Grouper can learn without trying: parts of the graph of units, numbered by when their work can start.
+"""Clusterings that a Grouper imitates: parts of the graph of units, numbered by when their work can start.
 
-METIS cuts the graph where transfers are cheap and keeps the work of parts equal (Karypis and Kumar, 1998). It cuts in
-two again and again, so that some unions of groups, which is what a placement is, are good cuts as well. Numbers by time
-mean the same on every graph, so a Grouper may learn from some graphs how to cluster others.
+METIS cuts edges with cheap transfers and balances the work of the parts (Karypis and Kumar, 1998). It cuts in two
+recursively, so some unions of groups, which is what a placement is, are good cuts as well. Numbers by time mean the
+same on every graph, so a Grouper may learn from some graphs how to cluster others.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from gnnplace.units.units import UnitEdges, Units, unit_edges, work_ns
 
 
 def clustering(problem: Problem, units: Units, groups: int) -> Int64[np.ndarray, " units"]:
-    """A group for each unit, of `groups` at most: no placement is needed."""
+    """The group of each unit, one of `groups`; no placement is needed."""
     return groups_within(problem, units, np.zeros(units.num_units, np.int64), groups)
 
 
 def within_passes(problem: Problem, units: Units, groups: int) -> Int64[np.ndarray, " units"]:
-    """The same with groups that keep to one pass of training each: that in which most of a unit's work lies.
+    """A clustering whose groups keep to one pass of training: the pass with most of a unit's work.
 
     A group of both passes would come before and after nearly all others.
     """
@@ -36,11 +36,9 @@ def within_passes(problem: Problem, units: Units, groups: int) -> Int64[np.ndarr
 def groups_within(
     problem: Problem, units: Units, device: Int64[np.ndarray, " units"], groups: int
 ) -> Int64[np.ndarray, " units"]:
-    """A group for each unit such that groups keep to one device each, and each device has as many as its share of the
-    work allows.
+    """A clustering whose groups keep to one device; each device has groups in proportion to its work.
 
-    Where more devices are in use than there are groups, the units of those with the least work join one group of all of
-    them.
+    If more devices are in use than there are groups, the devices with the least work share the last group.
     """
     starts = unit_starts(problem, units)
     served, part = _served(starts, device, groups), np.zeros(units.num_units, np.int64)
@@ -51,9 +49,9 @@ def groups_within(
 
 
 def by_time(starts: UnitStarts, part: Int64[np.ndarray, " units"], groups: int) -> Int64[np.ndarray, " units"]:
-    """The parts numbered by the mean start of their work.
+    """The parts, numbered by the mean start of their work.
 
-    Where there are fewer parts than groups, their numbers are spread evenly.
+    If there are fewer parts than groups, their numbers are spread evenly.
     """
     _, label = np.unique(part, return_inverse=True)
     work, start = (np.bincount(label, weights=values) for values in starts)
@@ -63,9 +61,7 @@ def by_time(starts: UnitStarts, part: Int64[np.ndarray, " units"], groups: int) 
 
 
 def _served(starts: UnitStarts, device: Int64[np.ndarray, " units"], groups: int) -> Int64[np.ndarray, " units"]:
-    """Devices in use, numbered from the one with most work; the last number
-    is shared where there are more devices than groups.
-    """
+    """The devices in use, numbered by falling work; the last number is shared if there are more devices than groups."""
     _, label = np.unique(device, return_inverse=True)
     work = np.bincount(label, weights=starts.work_ns)
     rank = np.empty(len(work), np.int64)
@@ -74,8 +70,9 @@ def _served(starts: UnitStarts, device: Int64[np.ndarray, " units"], groups: int
 
 
 def _counts(starts: UnitStarts, device: Int64[np.ndarray, " units"], groups: int) -> Int64[np.ndarray, " devices"]:
-    """How many groups each device gets: one, and the others one by one to the
-    device with most work a group that has units left to part.
+    """The number of groups of each device: one, then one by one to the device with most work a group.
+
+    A device has no more groups than units.
     """
     work, most = np.bincount(device, weights=starts.work_ns), np.bincount(device)
     counts = np.ones(len(work), np.int64)

@@ -1,4 +1,4 @@
-"""Problem -> tensors: what a GNN sees of the units of a graph on a cluster, normalised so that it transfers.
+"""Features of units and edges for a GNN, normalised so that weights transfer between graphs and clusters.
 
 Every feature is a share, a ratio or the logarithm of one, over vocabularies that all frameworks share: nothing names
 one graph's ops or counts one cluster's devices.
@@ -36,7 +36,7 @@ def features(problem: Problem, units: Units) -> GraphFeatures:
 
 
 def node_features(problem: Problem, units: Units) -> Float32[np.ndarray, "units node_features"]:
-    """What units are and cost: kinds, phases, times, memory, place in the step, degrees."""
+    """Features of units: kinds, phases, times, memory, position in the step, degrees."""
     columns = [
         _shares(problem, units, problem.graph.canonical_kind, CANONICAL_KINDS),
         _shares(problem, units, problem.graph.phase, PHASES),
@@ -53,7 +53,7 @@ def node_features(problem: Problem, units: Units) -> Float32[np.ndarray, "units 
 def edges_with_features(
     problem: Problem, units: Units
 ) -> tuple[Int64[Tensor, "2 edges"], Float[Tensor, "edges edge_features"]]:
-    """The edges between units (source, destination), and what they carry."""
+    """The edges between units (source, destination), and their features."""
     edges = unit_edges(problem.graph, units)
     between = torch.from_numpy(np.stack([edges.src, edges.dst]).astype(np.int64))
     return between, torch.from_numpy(edge_features(edge_scale(problem), units.num_units, edges.bytes))
@@ -102,7 +102,7 @@ def _memory(problem: Problem, units: Units) -> Float[np.ndarray, "units 3"]:
 
 
 def _position(problem: Problem, units: Units) -> Float[np.ndarray, "units 7"]:
-    """Where in the step a unit lies: block, time step, head and tail of the longest paths, slack."""
+    """The position of a unit in the step: block, time step, head and tail of the longest paths, slack."""
     graph, work = problem.graph, _fastest(problem)
     paths = longest_paths(graph, problem.time_ns.min(axis=1))
     critical = float(paths.critical_path_ns)
@@ -122,9 +122,7 @@ def _structure(problem: Problem, units: Units) -> Float[np.ndarray, "units 2"]:
 
 
 class EdgeScale(NamedTuple):
-    """What makes the bytes of edges comparable between problems: the time
-    of a byte over the mean link, and all work, in ns.
-    """
+    """The scale of edges: the time of a byte over the mean link, and the time of all work, both in ns."""
 
     ns_per_byte: float
     work_ns: float
@@ -139,8 +137,6 @@ def edge_scale(problem: Problem) -> EdgeScale:
 def edge_features(
     scale: EdgeScale, nodes: int, carried: Int64[np.ndarray, " edges"]
 ) -> Float32[np.ndarray, "edges edge_features"]:
-    """What an edge carries: the time that its bytes take against the mean
-    work of the `nodes`, and whether it is control alone.
-    """
+    """Features of edges: the time of their bytes over the mean work of the `nodes`, and 1 for a control edge."""
     transfer_ns = carried * scale.ns_per_byte
     return np.stack([np.log1p(transfer_ns * nodes / scale.work_ns), carried == 0], axis=1).astype(np.float32)

@@ -1,6 +1,6 @@
 """Glorot initialisation of a module: matrices uniform by their fans, gate by gate in an LSTM; biases 0, forget gates 1.
 
-The paper does not state its initial weights; these are those of the authors' public code, whose one forget bias is 1.
+The paper does not state its initial weights; this is the authors' public code, with a forget bias of 1.
 """
 
 from __future__ import annotations

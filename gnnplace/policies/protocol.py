@@ -1,7 +1,7 @@
-"""What a policy promises: it computes logits and asks; a tape answers; every step proposes full placements.
+"""The protocol of a policy: it computes logits and asks a tape for decisions; every step proposes full placements.
 
-One episode: `state = reset(problem, samples)`, then `step` until the state is None. No gradient crosses from
-placements to results: policies learn from the log-probabilities that the tape keeps.
+One episode: `state = reset(problem, samples)`, then `step` until the state is None. No gradient crosses from placements
+to results: policies learn from the log-probabilities that the tape keeps.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, StepResult
 
 State = TypeVar("State")
-Asked = TypeVar("Asked", contravariant=True)  # a state that is read alone
+Asked = TypeVar("Asked", contravariant=True)  # a state that is only read
 
 
 @runtime_checkable
 class Choose(Protocol):
-    """Answers questions: an option for each of `leading x shape`, where `leading` divides the number of samples.
+    """Answers a question with an option for each entry of `leading x shape`; `leading` divides the number of samples.
 
     A choice whose leading axis is smaller than the number of samples is shared: sample j uses row
     `j // (samples / leading)`.
@@ -40,8 +40,9 @@ class Choose(Protocol):
 
 @runtime_checkable
 class Policy(Protocol[State]):
-    """A learnable proposer, an `nn.Module`. The state is a NamedTuple of detached tensors and of the problem's
-    constants.
+    """A learnable proposer of placements, an `nn.Module`.
+
+    The state is a NamedTuple of detached tensors and of the problem's constants.
 
     Its tensors, like those of the choices, are on the device of the policy's parameters, which may change after
     `reset`.
@@ -52,8 +53,9 @@ class Policy(Protocol[State]):
     def step(
         self, state: State, choose: Choose, feedback: Sequence[StepResult] | None
     ) -> tuple[tuple[Placement, ...], State | None]:
-        """`samples` placements, and the next state or None at the end;
-        `feedback` is what the placements of the step before took.
+        """`samples` placements, and the next state, or None at the end.
+
+        `feedback` are the results of the placements of the step before.
         """
         ...
 
@@ -64,10 +66,9 @@ class Policy(Protocol[State]):
 
 
 class Asks(NamedTuple):
-    """What a policy reads of each step before the next (`feedback`), and which of its steps are worth something
-    (`evaluates`).
+    """What a policy reads of each step (`feedback`), and which steps are evaluated for a reward (`evaluates`).
 
-    A policy says so in class attributes of these names; without them it reads nothing and its last step alone is
+    A policy says so in class attributes of these names. Without them it reads nothing, and its last step alone is
     evaluated.
     """
 
@@ -76,7 +77,7 @@ class Asks(NamedTuple):
 
 
 def asks(policy: object) -> Asks:
-    """What a policy says that it asks for."""
+    """What a policy asks for."""
     return Asks(**{name: getattr(policy, name) for name in Asks._fields if hasattr(policy, name)})
 
 
@@ -89,8 +90,9 @@ class Critic(Protocol[Asked]):
 
 @runtime_checkable
 class ClampsFeatures(Protocol):
-    """A policy that clamps features to their range in training;
-    `widen_ranges` shows it the training problems before it learns.
+    """A policy that clamps features to their range in training.
+
+    `widen_ranges` gets the training problems before the policy learns.
     """
 
     def widen_ranges(self, problems: Sequence[Problem]) -> None: ...
@@ -98,28 +100,24 @@ class ClampsFeatures(Protocol):
 
 @runtime_checkable
 class Imitates(Protocol):
-    """A policy that can say which choices would have made a given placement (as nearly as it can express it)."""
+    """A policy that knows which choices make a given placement, as nearly as it can express it."""
 
     def choices(self, problem: Problem, placement: Placement) -> Mapping[str, Int[Tensor, "1 *shape"]]: ...
 
 
 @runtime_checkable
 class Continues(Protocol):
-    """A policy that improves placements, and is told the best one of a problem before each update that samples it."""
+    """A policy that starts from the best placement so far, which it gets before each update of that problem."""
 
     def continue_from(self, problem: Problem, placement: Placement) -> None: ...
 
 
 Starts = Callable[[Problem, Evaluator, np.random.Generator, int], Placement]
-"""A placement that a search may start from: the fastest of random list
-schedules, at most so many, or of 0 the fastest device alone.
-"""
+"""The start of a search: the fastest of at most so many random list schedules; with 0 the fastest device alone."""
 
 
 class Practice(NamedTuple):
-    """What a phase of a policy's own learns from: problems' placements,
-    evaluated; starts of searches; and all that it draws.
-    """
+    """What a policy's own phase learns from: an evaluator, starts of searches, and the generator of all its draws."""
 
     evaluate: Evaluator
     starts: Starts
@@ -128,11 +126,9 @@ class Practice(NamedTuple):
 
 @runtime_checkable
 class Objective(Protocol):
-    """A phase of learning that a policy brings. It comes before the policy learns from its own samples, and has an Adam
-    of its own.
+    """A phase of learning that a policy brings, with an Adam of its own, before the policy learns from its samples.
 
-    `name` names it in metrics and descriptions, `updates` says how many updates it has (0: none), `lr` is their
-    learning rate.
+    `name` is its name in metrics and descriptions, `updates` its number of updates (0: none), `lr` their learning rate.
     """
 
     @property
@@ -149,19 +145,20 @@ class Objective(Protocol):
         ...
 
     def loss(self, problem: Problem, practice: Practice) -> tuple[Float[Tensor, ""] | None, Mapping[str, float]]:
-        """The loss of one problem in one update, None where it teaches nothing; and metrics of the problem.
+        """The loss of one problem in one update, None if it teaches nothing; and metrics of the problem.
 
-        It draws its own samples.
+        The phase draws its own samples.
         """
         ...
 
 
 @runtime_checkable
 class BringsPhases(Protocol):
-    """A policy that learns otherwise, too; any other learns in the phases that all share: clusterings, a teacher's
-    placements, its samples.
+    """A policy with phases of learning of its own.
 
-    `training` are the knobs under `training`, of which some may be such a policy's (`training.moves`).
+    Every policy learns in the shared phases: from clusterings, a teacher's placements, and its samples.
+
+    `training` are the knobs of that name; some may belong to such a policy (`training.moves`).
     """
 
     def objectives(self, training: Any) -> Sequence[Objective]: ...
@@ -169,7 +166,7 @@ class BringsPhases(Protocol):
 
 @runtime_checkable
 class GuidesSearch(Protocol):
-    """A policy that is used as the ranking of a search's moves (`baselines.improve`) in place of its own episodes."""
+    """A policy that ranks the moves of a search (`baselines.improve`) instead of running its own episodes."""
 
     def ranking(self) -> Ranking: ...
 
@@ -183,9 +180,7 @@ class SharesGroupings(Protocol):
 
 @runtime_checkable
 class Renamed(Protocol):
-    """A policy whose weights began with other names in older checkpoints:
-    what they began with, and what they begin with today.
-    """
+    """A policy whose weights have other names in older checkpoints: the old prefixes, and today's."""
 
     older_names: Mapping[str, str]
 
@@ -208,8 +203,9 @@ class Groups(Protocol[Asked]):
 
 
 class PolicyShape(NamedTuple):
-    """The sizes of a policy's weights that come from its training problems:
-    devices and groups (0: any number), op kinds (none: any).
+    """The sizes of a policy's weights that depend on its training problems.
+
+    0 devices or groups: any number. No kinds of op: any.
     """
 
     devices: int = 0
@@ -218,8 +214,9 @@ class PolicyShape(NamedTuple):
 
 
 class PolicyConfig(ABC):
-    """The knobs of a policy, and how it is built from them. Subclasses are frozen dataclasses, each field with a
-    default.
+    """The knobs of a policy, and how it is built from them.
+
+    Subclasses are frozen dataclasses, each field with a default.
 
     `kind` names the policy in configurations, on the command line, in checkpoints and in tables. The docstring of a
     subclass explains each knob under `Args:`; `gnnplace train --knobs` prints it. Raises ValueError for knobs that are
@@ -231,8 +228,9 @@ class PolicyConfig(ABC):
 
     @property
     def encoders(self) -> Mapping[str, Mapping[str, str]]:
-        """The policy's encoders by name, each with the knobs that make it up (all with the same knobs, none where there
-        is no choice).
+        """The policy's encoders by name, each with the values of the knobs that choose it.
+
+        All encoders set the same knobs, or none if there is no choice.
 
         Empty for a policy that embeds no ops. Most policies have `encoders.encoder.ENCODERS`.
         """
@@ -240,8 +238,9 @@ class PolicyConfig(ABC):
 
     @property
     def encodes_with(self) -> str | None:
-        """The encoder, as placement files and tables name it: its name in
-        `encoders`, or what its knobs say; None without one.
+        """The encoder's name in placement files and tables.
+
+        It is its name in `encoders`, else the values of its knobs; None without an encoder.
         """
         chosen = {knob: str(getattr(self, knob)) for knobs in self.encoders.values() for knob in knobs}
         return (
@@ -250,21 +249,21 @@ class PolicyConfig(ABC):
 
     @property
     def proposes(self) -> Schedule:
-        """The schedule of the policy's placements: a rule, or "given" where it proposes priorities."""
+        """The schedule of the policy's placements: a rule, or "given" if it proposes priorities."""
         return self.schedule
 
     @classmethod
     def migrated(cls, document: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The knobs of an older checkpoint as they are named today.
+        """The knobs of an older checkpoint under today's names.
 
-        Raises ValueError where its weights fit no policy of today.
+        Raises ValueError if its weights fit no policy of today.
         """
         return document
 
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
-        """What the policy's weights take from these problems.
+        """The sizes that the policy's weights take from these problems.
 
-        Raises ValueError where one policy can't place them all.
+        Raises ValueError if one policy can't place them all.
         """
         return PolicyShape()
 
@@ -276,8 +275,9 @@ class PolicyConfig(ABC):
         """
 
     def require_rule(self) -> None:
-        """Raises ValueError where `schedule` is no rule: whether a policy
-        proposes priorities is not for that knob to say (`proposes`).
+        """Raises ValueError if `schedule` is no rule.
+
+        The knob doesn't decide whether a policy proposes priorities; `proposes` does.
         """
         if self.schedule == "given":
             raise ValueError(

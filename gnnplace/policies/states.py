@@ -1,6 +1,4 @@
-"""What policies share: the constants of a problem, computed once and
-moved to where the weights are, and unit placements.
-"""
+"""Helpers of several policies: constants that are computed once for each problem, and placements of units."""
 
 from __future__ import annotations
 
@@ -21,8 +19,9 @@ Constants = TypeVar("Constants")
 
 
 class ProblemConstants(Generic[Constants]):
-    """What a policy computes once for each problem, by `compute`; kept while the problem lives, since updates repeat
-    their problems.
+    """The constants that a policy computes once for each problem, by `compute`.
+
+    They are kept while the problem lives, since updates repeat their problems.
 
     Constants are tensors in (nested) tuples, among other data. They must not refer to the problem, which would then
     live for ever.
@@ -51,15 +50,15 @@ def to_device(value: Any, device: torch.device) -> Any:
     if not isinstance(value, tuple):
         return value
     parts = [to_device(part, device) for part in value]
-    if all(there is here for there, here in zip(parts, value, strict=True)):
+    if all(moved is part for moved, part in zip(parts, value, strict=True)):
         return value
     return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
 
 def named_devices(problems: Sequence[Problem], policy: str) -> int:
-    """How many devices the clusters have.
+    """The number of devices of the clusters.
 
-    Raises ValueError where they differ: a policy that names devices is for one number of them.
+    Raises ValueError if they differ: a policy that names devices is for one number of them.
     """
     counts = sorted({problem.num_devices for problem in problems})
     if len(counts) > 1:
@@ -69,26 +68,29 @@ def named_devices(problems: Sequence[Problem], policy: str) -> int:
 
 
 def require_devices(problem: Problem, devices: int) -> None:
-    """Raises ValueError where the cluster has another number of devices than a policy's weights are for."""
+    """Raises ValueError if the cluster has another number of devices than a policy's weights are for."""
     if problem.num_devices != devices:
         raise ValueError(f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {devices}")
 
 
 def fastest_device(problem: Problem) -> int:
-    """The device, of those whose memory holds what all ops keep, on which they take the least time together."""
+    """The device with the least time for all ops, among those whose memory holds all persistent bytes.
+
+    If no device's memory does, the fastest of all devices.
+    """
     holds = problem.graph.persistent_bytes.sum() <= problem.cluster.memory_bytes
-    took = problem.time_ns.sum(axis=0)
-    return int(np.where(holds | ~holds.any(), took, np.iinfo(np.int64).max).argmin())
+    work_ns = problem.time_ns.sum(axis=0)
+    return int(np.where(holds | ~holds.any(), work_ns, np.iinfo(np.int64).max).argmin())
 
 
 def unit_placements(units: Units, device: Int[Tensor, "samples units"], schedule: Schedule) -> tuple[Placement, ...]:
-    """Every op stands where its unit does."""
+    """Placements that put every op on the device of its unit."""
     devices = expand(units, device.cpu().numpy().astype(np.int32))
     return tuple(Placement(row, schedule) for row in devices)
 
 
 def devices_of_units(problem: Problem, units: Units, placement: Placement) -> Int64[np.ndarray, " units"]:
-    """The device on which most of each unit's work stands, among those where all of the unit may stand."""
+    """The device with most of each unit's work, among the devices that are allowed for all of the unit."""
     work = np.zeros((units.num_units, problem.num_devices))
     np.add.at(work, (units.unit, placement.device), problem.time_ns.min(axis=1))
     return np.where(allowed(problem, units), work, -1.0).argmax(axis=1)

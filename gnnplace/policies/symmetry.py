@@ -1,8 +1,7 @@
-"""Which devices of a problem are interchangeable: exchanging the two maps the machine, and all times on it, onto
-itself.
+"""Interchangeable devices: exchanging two of them maps the machine, and all times on it, onto itself.
 
-A placement whose interchangeable devices are renamed is as good as before: it differs in ties alone, which go by device
-number (docs/execution-model.md). So a policy may learn one of the names, the first in order of use.
+A placement stays as good if its interchangeable devices are renamed: only ties change, which go by device number
+(docs/execution-model.md). So a policy may learn one of the names, the first in order of use.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from gnnplace.problems import Problem
 
 
 def by_first_use(problem: Problem, device: Int64[np.ndarray, " units"]) -> Int64[np.ndarray, " units"]:
-    """The devices, with those that are interchangeable renamed in the order in which `device` uses them first."""
+    """The devices of the units, with interchangeable devices renamed in the order of their first use."""
     alike = interchangeable(problem)
     used = list(dict.fromkeys(device.tolist()))
     rename = np.arange(problem.num_devices)
@@ -30,7 +29,7 @@ def by_first_use(problem: Problem, device: Int64[np.ndarray, " units"]) -> Int64
 
 
 def interchangeable(problem: Problem) -> Int64[np.ndarray, " devices"]:
-    """Of each device, the lowest one that it may be exchanged with, or itself.
+    """The lowest device that each device may be exchanged with, or the device itself.
 
     Exchanges of (a, b) and of (b, c) make one of (a, c), so all devices with one answer may be permuted at will.
     """
@@ -55,10 +54,10 @@ def _exchangeable(problem: Problem, first: int, second: int) -> bool:
 
 
 def _maps_onto_itself(cluster: Cluster, first: int, second: int) -> bool:
-    """Links keep their rates, and channels and shared memories are renamed one to one."""
-    there = np.arange(cluster.num_devices)
-    there[[first, second]] = second, first
-    moved = cluster.link_index[np.ix_(there, there)]
+    """Whether links keep their rates, and channels and shared memories are renamed one to one."""
+    exchanged = np.arange(cluster.num_devices)
+    exchanged[[first, second]] = second, first
+    moved = cluster.link_index[np.ix_(exchanged, exchanged)]
     if not np.array_equal(moved == NO_LINK, cluster.link_index == NO_LINK):
         return False
     linked = cluster.link_index != NO_LINK
@@ -74,8 +73,8 @@ def _maps_onto_itself(cluster: Cluster, first: int, second: int) -> bool:
         )
     )
     channels = [(column[a], column[b]) for column in (sends, receives) for a, b in pairs]
-    channels += [(internal[d], internal[there[d]]) for d in range(cluster.num_devices)]
-    memories = [(memory[d], memory[there[d]]) for d in range(cluster.num_devices)]
+    channels += [(internal[d], internal[exchanged[d]]) for d in range(cluster.num_devices)]
+    memories = [(memory[d], memory[exchanged[d]]) for d in range(cluster.num_devices)]
     return (
         all(rates[a] == rates[b] for a, b in pairs)
         and _one_to_one(channels, NO_CHANNEL)

@@ -1,8 +1,9 @@
-"""The tape: the one place that draws decisions, adds exploration noise, and keeps log-probabilities and entropies.
+"""The tape draws decisions, adds exploration noise, and keeps log-probabilities and entropies; nothing else does.
 
-A policy computes logits and asks; a tape answers by sampling, by argmax, or with what an earlier tape recorded
+A policy computes logits and asks; a tape answers by sampling, by argmax, or with the answers of an earlier tape
 (replay). Replaying re-scores the *measured* choices under new weights, with the noise that was added to them, so the
-update differentiates what was run (the public code of Mirhoseini et al., ICLR 2018, differentiates new samples).
+update differentiates the samples that ran (the public code of Mirhoseini et al., ICLR 2018, differentiates new
+samples).
 
 An episode has steps, and each decision belongs to one: `next_step` begins the next. Steps may ask for different numbers
 of decisions.
@@ -19,16 +20,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Answer = Literal["sample", "argmax", "replay"]
-# by which logits of equal options, such as equal devices, may differ from one processor to another: the first one
-# counts
+# largest difference of the logits of equal options, such as equal devices, between processors: argmax takes the first
 ROUNDING = 1e-5
 Recorded = Mapping[str, tuple[Tensor, Tensor | None]]  # by name: the choice, and the noise that its logits had
 
 
 @dataclass
 class Decisions:
-    """All answers of one name in one step; an autoregressive policy asks
-    them one after another, which becomes the second axis.
+    """All answers of one name in one step.
+
+    An autoregressive policy asks its questions one after another; they are stacked as the second axis.
     """
 
     choices: list[Int[Tensor, "leading *shape"]] = field(default_factory=list)
@@ -36,7 +37,7 @@ class Decisions:
     noises: list[Float[Tensor, "leading *shape options"] | None] = field(default_factory=list)
 
     def choice(self) -> Int[Tensor, "leading *shape"]:
-        """Every choice; those of several questions are stacked along axis 1."""
+        """All choices; several questions are stacked along axis 1."""
         return _stack(self.choices)
 
     def noise(self) -> Float[Tensor, "leading *shape options"] | None:
@@ -47,7 +48,7 @@ class Decisions:
         return torch.log_softmax(_stack(self.logits), dim=-1)
 
     def log_probability(self) -> Float[Tensor, "leading *shape"]:
-        """That of the option that each decision chose."""
+        """The log-probability of the option that each decision chose."""
         logits = self.log_probabilities()
         return logits.gather(-1, self.choice().unsqueeze(-1)).squeeze(-1)
 
@@ -58,10 +59,9 @@ class Decisions:
 
 
 class Share(NamedTuple):
-    """The part of an update's samples that one of several processes draws: number `rank` of `processes` equal parts.
+    """The part of an update's samples that one process draws: number `rank` of `processes` equal parts.
 
-    A shared question has `groupings` rows in all. What is drawn for a sample is what a single process would draw for
-    it.
+    A shared question has `groupings` rows over all processes. A sample's draws are the same as with a single process.
     """
 
     rank: int = 0
@@ -69,8 +69,9 @@ class Share(NamedTuple):
     groupings: int = 1
 
     def rows(self, leading: int, samples: int) -> tuple[int, slice]:
-        """Of a question with `leading` rows for this process's `samples`
-        samples: how many there are in all, and which are its own.
+        """The number of rows over all processes, and the rows of this one.
+
+        The question has `leading` rows for this process's `samples` samples.
         """
         rows = leading * self.processes if leading == samples else max(self.groupings, leading)
         first = self.rank * rows // self.processes
@@ -110,9 +111,7 @@ class Tape:
 
     @classmethod
     def replaying(cls, tape: Tape, rows: slice | None = None) -> Tape:
-        """A tape that gives the choices of `tape`, and its noise, to the same
-        questions; of the samples `rows` where they are given.
-        """
+        """A tape that answers with the choices of `tape`, and its noise; only those of the samples `rows` if given."""
         first, last, _ = (rows or slice(None)).indices(tape.samples)
         replay = cls("replay", last - first)
 
@@ -131,15 +130,12 @@ class Tape:
 
     @classmethod
     def of(cls, choices: Mapping[str, Int[Tensor, "leading *shape"]], samples: int) -> Tape:
-        """A tape that gives these choices: what imitation of a known placement replays.
-
-        It answers no other question.
-        """
+        """A tape that answers with these choices, which imitation of a placement needs, and no other question."""
         return cls("replay", samples, given=choices)
 
     @classmethod
     def recorded(cls, steps: Sequence[Mapping[str, Int[Tensor, "1 ..."]]], then: Answer = "replay") -> Tape:
-        """A tape that gives one sample's choices, step by step; other questions are answered as `then` says."""
+        """A tape that answers with one sample's choices, step by step; other questions are answered as `then` says."""
         replay = cls(then, 1)
         replay._recorded = [{name: (choice, None) for name, choice in step.items()} for step in steps]
         return replay
@@ -155,11 +151,11 @@ class Tape:
         ]
 
     def next_step(self) -> None:
-        """What is asked from now on belongs to the next step of the episode."""
+        """Begins the next step of the episode."""
         self.steps.append({})
 
     def given(self, name: str) -> Int[Tensor, "leading *shape"] | None:
-        """The answers to `name` where they are known, for one fused, teacher-forced pass; else None."""
+        """The answers to `name` if they are recorded, for one teacher-forced pass; else None."""
         recorded = self._present().get(name)
         return None if recorded is None else recorded[0]
 
@@ -169,7 +165,10 @@ class Tape:
         logits: Float[Tensor, "leading *shape options"],
         allowed: Bool[Tensor, "..."] | None = None,
     ) -> Int[Tensor, "leading *shape"]:
-        """Answer one question: an option for each of `leading x shape`; options not `allowed` have probability 0."""
+        """Answers one question: an option for each of `leading x shape`.
+
+        Options that are not `allowed` have probability 0.
+        """
         if self.samples % logits.shape[0]:
             raise ValueError(f"{name}: {logits.shape[0]} answers cannot be shared by {self.samples} samples")
         decisions = self.steps[-1].setdefault(name, Decisions())
@@ -185,7 +184,7 @@ class Tape:
         return choice
 
     def _present(self) -> Recorded:
-        """What was recorded of the present step."""
+        """The recorded decisions of the present step."""
         number = len(self.steps) - 1
         return self._recorded[number] if number < len(self._recorded) else {}
 
@@ -227,40 +226,40 @@ class Tape:
         """The entropy of each sample in nats: the sum over its decisions, as with its log-probability."""
         return self.by_step(Decisions.entropy).sum(0)
 
-    def by_step(self, of: Callable[[Decisions], Tensor], names: Sequence[str] = ()) -> Float[Tensor, "steps samples"]:
-        """A value of decisions, such as `Decisions.entropy`, summed over those
-        of each step; of these names alone where there are any.
-        """
+    def by_step(
+        self, value: Callable[[Decisions], Tensor], names: Sequence[str] = ()
+    ) -> Float[Tensor, "steps samples"]:
+        """A value of decisions, such as `Decisions.entropy`, summed over each step; of `names` alone if given."""
         chosen = [
             {name: decisions for name, decisions in step.items() if not names or name in names} for step in self.steps
         ]
-        return torch.stack([self._each(step, of).sum(1) for step in chosen])
+        return torch.stack([self._by_sample(step, value).sum(1) for step in chosen])
 
-    def by_decision(self, of: Callable[[Decisions], Tensor]) -> Float[Tensor, "samples decisions"]:
-        """A value of every decision, in the order of steps."""
-        return torch.cat([self._each(step, of) for step in self.steps], dim=1)
+    def by_decision(self, value: Callable[[Decisions], Tensor]) -> Float[Tensor, "samples decisions"]:
+        """A value of every decision, in the order of the steps."""
+        return torch.cat([self._by_sample(step, value) for step in self.steps], dim=1)
 
     def decisions_by_step(self) -> tuple[int, ...]:
-        """How many decisions make one sample, in each step."""
+        """The number of decisions of a sample in each step."""
         return tuple(
             sum(choice[0].numel() for decisions in step.values() for choice in decisions.choices) for step in self.steps
         )
 
     @property
     def _device(self) -> torch.device:
-        """Where the decisions are."""
+        """The device of the decisions."""
         return next(
             (decisions.logits[0].device for step in self.steps for decisions in step.values()), torch.device("cpu")
         )
 
-    def _each(
-        self, step: Mapping[str, Decisions], of: Callable[[Decisions], Tensor]
+    def _by_sample(
+        self, step: Mapping[str, Decisions], value: Callable[[Decisions], Tensor]
     ) -> Float[Tensor, "samples decisions"]:
         if not step:
             return torch.zeros(self.samples, 0, device=self._device)
-        values = [of(decisions) for decisions in step.values()]
+        values = [value(decisions) for decisions in step.values()]
         return torch.cat(
-            [value.reshape(len(value), -1).repeat_interleave(self.samples // len(value), 0) for value in values], dim=1
+            [rows.reshape(len(rows), -1).repeat_interleave(self.samples // len(rows), 0) for rows in values], dim=1
         )
 
 

@@ -1,4 +1,4 @@
-"""What MLflow copies into a registered policy and runs when it loads it (models from code)."""
+"""The code that MLflow copies into a registered policy, and runs when it loads the policy (models from code)."""
 
 from __future__ import annotations
 

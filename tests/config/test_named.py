@@ -23,7 +23,7 @@ def settings(policy, *options):
 def test_problems_that_are_named_are_all_there_are(options):
     config = settings("improver", *options)
     assert config.problems == (("deepfm", "k40-2"),) and config.corpus.splits == ()
-    assert problems.said(config) == "trains on 1 problem (1 named); places 1 in the end"
+    assert problems.summary(config) == "trains on 1 problem (1 named); places 1 in the end"
 
 
 def test_graphs_of_the_corpus_that_are_named_replace_problems_and_keep_the_other_knobs():
@@ -36,7 +36,7 @@ def test_graphs_of_the_corpus_that_are_named_replace_problems_and_keep_the_other
 def test_both_are_learned_from_where_both_are_named():
     config = settings("improver", *ONE, *TEST)
     assert config.problems == (("deepfm", "k40-2"),) and config.corpus.splits == ("test",)
-    assert "(1 named, " in problems.said(config) and "5 synthetic" in problems.said(config)
+    assert "(1 named, " in problems.summary(config) and "5 synthetic" in problems.summary(config)
 
 
 @pytest.mark.parametrize("options", [(), ("--corpus.synthetic=0",), ("--training.updates=3",)])
@@ -60,7 +60,7 @@ def test_problems_are_counted_as_they_are_chosen():
                       "--validation.clusters=[k40-2]", "--training.validation_every=5")  # fmt: skip
     number = len(problems.simulated(config, quiet=True))
     held_out = len(problems.selected(config.validation, 0))
-    assert problems.said(config) == (
+    assert problems.summary(config) == (
         f"trains on {number} problems ({number - 5} of the corpus, 5 synthetic); validates with {held_out} others; "
         f"places {number} in the end"
     )

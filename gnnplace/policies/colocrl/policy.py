@@ -1,24 +1,20 @@
-"""ColocRL (Mirhoseini et al., "Device Placement Optimization with Reinforcement Learning", ICML 2017, arXiv
-1706.04972).
+"""ColocRL (Mirhoseini et al., "Device Placement Optimization with Reinforcement Learning", ICML 2017).
 
-Rules put ops into colocation groups (section 3.3). A sequence-to-sequence network reads the groups and writes a device
-for each (section 3.2). It learns by REINFORCE from the square root of the time of a step, over a moving average
-(section 3.1). One policy is for one graph.
+Rules put ops into colocation groups (arXiv 1706.04972, section 3.3). A sequence-to-sequence network reads the groups
+and writes a device for each (section 3.2). It learns by REINFORCE from the square root of the step time, over a moving
+average (section 3.1). One policy is for one graph.
 
-What the paper does not state is taken from the authors' next one (`hierarchical.py`): widths, learning rate, clipping.
-The LSTMs are taken to be single layers that read forwards. `embeddings.py` says how groups are embedded.
-
-What ColocRL reads of a colocation group: type, output shapes, adjacency (Mirhoseini et al., ICML 2017, section 3.2).
-
-The paper embeds an op by a tunable embedding of its type, the zero-padded list of its output shapes, and a one-hot
-vector of the ops that it reads or that read it. What it leaves open, decided here:
+An op is embedded by a tunable embedding of its type, the zero-padded list of its output shapes, and a one-hot vector of
+its neighbours (section 3.2). What the paper leaves open, decided here:
 
 - *Groups*: a group is embedded as an op would be. Its type and its shapes are the means of its members', its neighbours
   the other groups that an edge joins with a member. The direction of edges does not enter; control edges count, as in
-  the authors' code (`paper.py`).
-- *Sizes*: a type has 20 numbers, shapes 6 outputs x 4 dimensions and the number of outputs, as for the authors' next
-  paper. Types are the 200 most frequent of the training graph; all others share one more.
+  the authors' code (`encoders/paper.py`).
+- *Sizes*: a type has 20 numbers, shapes 6 outputs x 4 dimensions and the number of outputs, as in the authors' next
+  paper (ICLR 2018). Types are the 200 most frequent of the training graph; all others share one more.
 - *Scale*: each column of shapes is standardised over groups. Raw sizes would drown all else.
+- *Training*: widths, learning rate and clipping are those of the authors' next paper. The LSTMs are single layers that
+  read forwards.
 """
 
 from __future__ import annotations
@@ -52,9 +48,7 @@ from gnnplace.units.units import Units, UnitsName, allowed, numbered, units
 
 
 class ColocationConstants(NamedTuple):
-    """Of each group: the share of its members that are of each type, their
-    mean shapes (standardised), and 1 for each neighbour.
-    """
+    """The type shares of each group's members, their mean shapes (standardised), and 1 for each neighbour."""
 
     types: Float[Tensor, "groups kinds"]
     shapes: Float[Tensor, "groups shapes"]
@@ -71,7 +65,7 @@ class ColocationGroups(nn.Module):
         self.width = KIND_WIDTH + SHAPE_WIDTH + groups
 
     def constants(self, problem: Problem, units: Units) -> ColocationConstants:
-        """Raises ValueError where the problem has more groups than there are columns."""
+        """Raises ValueError if the problem has more groups than there are columns."""
         if units.num_units > self.groups:
             raise ValueError(
                 f"{problem.graph.name}: {units.num_units} colocation groups, but this policy has learned {self.groups}"
@@ -96,8 +90,7 @@ Colocation = UnitsName | Literal["metis"]
 
 @dataclass(frozen=True)
 class ColocRLConfig(PolicyConfig):
-    """ColocRL (Mirhoseini et al., ICML 2017): colocation groups by rules, and a sequence-to-sequence network that
-    places them.
+    """ColocRL (Mirhoseini et al., ICML 2017): a sequence-to-sequence network places colocation groups.
 
     Args:
         kind: names this policy
@@ -135,10 +128,9 @@ class ColocRLConfig(PolicyConfig):
         return ENCODERS
 
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
-        """Named devices; own kinds, and a column for each group of the graph with most, where the paper's encoder reads
-        them.
+        """Named devices; with the paper's encoder also own kinds, and a column for each group of the largest graph.
 
-        Raises ValueError where numbers of devices differ.
+        Raises ValueError if numbers of devices differ.
         """
         if self.encoder == "gnn":
             return PolicyShape(named_devices(problems, self.kind))
@@ -165,8 +157,7 @@ class ColocRLConfig(PolicyConfig):
 def colocation(problem: Problem, name: Colocation) -> Units:
     """The colocation groups of a problem under a rule, numbered by their first ops in topological order.
 
-    The parts of METIS have equal work and cut transfers; those of ops with different allowed devices are parted once
-    more.
+    METIS makes parts of equal work that cut cheap transfers. Parts whose ops have different allowed devices are split.
     """
     graph = problem.graph
     if name != "metis":
@@ -211,7 +202,7 @@ class ColocRL(nn.Module):
         self._constants = ProblemConstants(self._state)
 
     def reset(self, problem: Problem, samples: int) -> ColocRLState:
-        """Raises ValueError where the policy has learned another number of devices, or fewer groups."""
+        """Raises ValueError if the policy has learned another number of devices, or fewer groups."""
         require_devices(problem, self.placer.devices)
         return self._constants.of(problem, self)._replace(samples=samples)
 
@@ -226,15 +217,13 @@ class ColocRL(nn.Module):
     def step(
         self, state: ColocRLState, choose: Choose, feedback: Sequence[StepResult] | None
     ) -> tuple[tuple[Placement, ...], ColocRLState | None]:
-        """All of an episode: one placement for each sample."""
+        """The whole episode: one placement for each sample."""
         encoded = self.placer.encode(self.encoder(state.groups)[None])
         device = place(self.placer, encoded, state.turns, state.samples, choose)
         return unit_placements(state.units, device, self.schedule), None
 
     def choices(self, problem: Problem, placement: Placement) -> Mapping[str, Int[Tensor, "1 groups"]]:
-        """The device on which most of each group's work stands;
-        interchangeable devices are renamed by their first use.
-        """
+        """The device with most of each group's work; interchangeable devices are renamed by first use."""
         state = self.reset(problem, 1)
         device = by_first_use(problem, devices_of_units(problem, state.units, placement))
         return {"device": torch.from_numpy(device)[None].to(state.turns.order.device)}

@@ -1,6 +1,4 @@
-"""The one choice of an encoder, `--encoder`: that of the policy's own
-paper, or the GNN that all of them can take (`UnitGraph`).
-"""
+"""The protocols of encoders, and the choice `--encoder`: that of the policy's paper, or the GNN (`UnitGraph`)."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from gnnplace.units.units import Units
 class OpEncoder(Protocol):
     """Embeds units: `constants` once for a problem, then embeddings under the present weights.
 
-    `widen_ranges` is shown the constants of all training problems before the encoder learns.
+    `widen_ranges` gets the constants of all training problems before the encoder learns.
     """
 
     width: int
@@ -34,7 +32,7 @@ class OpEncoder(Protocol):
 
 @runtime_checkable
 class ShowsOwn(OpEncoder, Protocol):
-    """An op encoder that also gives what each unit is known by without its neighbours: what a critic reads."""
+    """An op encoder that also shows each unit's columns without its neighbours: the input of a critic."""
 
     own_width: int
 
@@ -43,8 +41,7 @@ class ShowsOwn(OpEncoder, Protocol):
 
 @runtime_checkable
 class GroupEncoder(Protocol):
-    """Embeds the groups of each grouping, from constants of the problem and from its members' embeddings where it reads
-    them.
+    """Embeds the groups of each grouping, from constants of the problem and, if it reads them, its members' embeddings.
 
     An empty group is all zeros. `widen_ranges` is as with ops.
     """
@@ -66,8 +63,9 @@ ENCODERS: Mapping[str, Mapping[str, str]] = {"paper": {"encoder": "paper"}, "gnn
 
 
 def by_switches(neighbours: str) -> dict[str, dict[str, str]]:
-    """The same for one with two switches: what ops are embedded from, and how
-    neighbours enter, which is `neighbours` in its paper.
+    """The encoders of a policy with two switches: what ops are embedded from, and how neighbours enter.
+
+    `neighbours` is the value of the second switch in the policy's paper.
     """
     return {
         "paper": {"features": "paper", "neighbours": neighbours},
@@ -78,7 +76,5 @@ def by_switches(neighbours: str) -> dict[str, dict[str, str]]:
 def encoder_of(
     name: EncoderName, paper: Callable[[], OpEncoder], *, width: int, rounds: int, kept_apart: bool = True
 ) -> OpEncoder:
-    """The encoder of this name: what `paper` makes, or message passing
-    over the costs of units, as in the hierarchical policy.
-    """
+    """The encoder of this name: `paper()`, or message passing over the costs of units."""
     return paper() if name == "paper" else UnitGraph(CostColumns(), width=width, rounds=rounds, kept_apart=kept_apart)

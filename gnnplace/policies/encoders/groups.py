@@ -1,7 +1,7 @@
-"""Group embeddings from the embeddings of their members, and which group feeds which: what a grouping looks like.
+"""Group embeddings from the embeddings of their members, and the adjacency of groups.
 
-`MeanGroups` is how costs reach the Placer without message passing: the mean of the members, the size of the group, and
-the binary adjacency of groups (direction and diagonal as in `group_adjacency`). No parameters.
+`MeanGroups` brings costs to the Placer without message passing: the mean of the members, the size of the group, and the
+binary adjacency of groups (direction and diagonal as in `group_adjacency`). It has no parameters.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from gnnplace.units.units import Units, unit_edges
 
 
 def edges_between(problem: Problem, units: Units) -> Int[Tensor, "2 edges"]:
-    """The pairs (source, destination) of different units that an edge
-    joins; control edges count, as in the authors' code.
-    """
+    """The pairs (source, destination) of different units with an edge; control edges count, as in the authors' code."""
     edges = unit_edges(problem.graph, units)
     return torch.from_numpy(np.stack([edges.src, edges.dst]).astype(np.int64))
 
@@ -64,7 +62,7 @@ class MeanGroups(nn.Module):
         return MeanGroupConstants(edges_between(problem, units))
 
     def widen_ranges(self, constants: Sequence[MeanGroupConstants]) -> None:
-        """Nothing: the members' columns are clamped where they are made."""
+        """Nothing: the op encoder clamps the members' columns."""
 
     def forward(
         self,

@@ -1,4 +1,4 @@
-"""Kinds of op as columns: those of one framework, as in the paper, or the canonical ones that all frameworks share."""
+"""Kinds of op as columns: of one framework, as in the paper, or canonical, which all frameworks share."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ KINDS = 200
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Kinds of op with a column each: the given kinds of a framework, and
-    one column for all others; or the canonical kinds alone.
+    """Kinds of op with a column each.
+
+    Either given kinds of a framework, and one column for all others; or the canonical kinds.
     """
 
     words: tuple[str, ...]
@@ -30,7 +31,7 @@ class Vocabulary:
         return len(self.words) + (not self.canonical)
 
     def rows(self, graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
-        """Each op's column; the last one is that of every kind that the vocabulary lacks."""
+        """Each op's column; the last column is for every kind that the vocabulary lacks."""
         column = graph.canonical_kind if self.canonical else graph.kind
         rows = {kind: row for row, kind in enumerate(self.words)}
         table = np.array([rows.get(kind, self.size - 1) for kind in column.values] + [self.size - 1], dtype=np.int64)
@@ -58,8 +59,9 @@ def vocabulary(graphs: Iterable[ComputationGraph], size: int = KINDS) -> Vocabul
 
 
 class SeenColumns(nn.Module):
-    """Zeroes the columns that were 0 in all of training, whose weights
-    nothing trained; changes nothing before there is training.
+    """Zeroes the columns that were 0 in all of training, because their weights are untrained.
+
+    Before any training it changes nothing.
     """
 
     seen: Tensor

@@ -1,5 +1,4 @@
-"""The paper's embeddings of ops and of groups: type, output shapes, adjacency (Mirhoseini et al., ICLR 2018, section
-3).
+"""The embeddings of ops and of groups of Mirhoseini et al. (ICLR 2018, section 3): type, output shapes, adjacency.
 
 What the paper leaves open, decided here:
 
@@ -44,7 +43,7 @@ PADDING = -1
 
 
 class PaperOpConstants(NamedTuple):
-    """Of each unit's first op: its kind's row, and its standardised shapes and neighbours."""
+    """The kind of each unit's first op, and its standardised shapes and neighbours."""
 
     kind: Int[Tensor, " units"]
     numbers: Float[Tensor, "units numbers"]
@@ -69,8 +68,8 @@ class PaperOps(nn.Module):
     def widen_ranges(self, constants: Sequence[PaperOpConstants]) -> None:
         """The kinds that training sees; the other columns are standardised in every graph."""
         if self.seen is not None:
-            for each in constants:
-                self.seen.widen(nn.functional.one_hot(each.kind, self.kinds.size))
+            for graph in constants:
+                self.seen.widen(nn.functional.one_hot(graph.kind, self.kinds.size))
 
     def forward(self, constants: PaperOpConstants) -> Float[Tensor, "units width"]:
         weight = self.kind.weight if self.seen is None else self.seen(self.kind.weight.t()).t()
@@ -102,8 +101,8 @@ class PaperGroups(nn.Module):
     def widen_ranges(self, constants: Sequence[PaperGroupConstants]) -> None:
         """The kinds that training sees."""
         if self.seen is not None:
-            for each in constants:
-                self.seen.widen(each.sums)
+            for graph in constants:
+                self.seen.widen(graph.sums)
 
     def forward(
         self,
@@ -111,8 +110,10 @@ class PaperGroups(nn.Module):
         grouping: Int[Tensor, "leading units"],
         members: Float[Tensor, "units ops_width"] | None,
     ) -> Float[Tensor, "leading groups width"]:
-        """`members` (op embeddings) don't enter: the paper's group
-        embeddings are counts, through which no gradient passes.
+        """The embeddings of groups.
+
+        `members` (op embeddings) don't enter: the paper's group embeddings are counts, through which no gradient
+        passes.
         """
         columns = constants.sums if self.seen is None else self.seen(constants.sums)
         sums = sum_by_group(grouping, columns, self.groups)
@@ -133,9 +134,7 @@ def member_sums(graph: ComputationGraph, units: Units, kinds: Vocabulary) -> Flo
 
 
 def output_shapes(graph: ComputationGraph) -> Float[np.ndarray, "ops 25"]:
-    """The sizes of the first outputs' first dimensions, output by output,
-    `PADDING` where there is none; and how many outputs.
-    """
+    """The dimensions of each op's first outputs, padded with `PADDING`, and its number of outputs."""
     shapes = np.full((graph.num_ops, OUTPUTS, DIMS), PADDING, dtype=np.float64)
     rank = np.maximum(graph.output_rank, 0)
     output = np.repeat(np.arange(len(rank)), rank)  # of each dimension
@@ -148,9 +147,7 @@ def output_shapes(graph: ComputationGraph) -> Float[np.ndarray, "ops 25"]:
 
 
 def neighbours(graph: ComputationGraph) -> Float[np.ndarray, "ops 12"]:
-    """The BFS indices of up to 6 producers and 6 consumers of each op,
-    lowest first, `PADDING` where there are fewer.
-    """
+    """The BFS indices of up to 6 producers and 6 consumers of each op, lowest first, padded with `PADDING`."""
     index = breadth_first_index(graph)
     producers = _lowest(graph.edge_dst, index[graph.edge_src], graph.num_ops)
     consumers = _lowest(graph.edge_src, index[graph.edge_dst], graph.num_ops)
@@ -176,8 +173,9 @@ def standardised(columns: Float[np.ndarray, "ops feature"]) -> Float32[np.ndarra
 
 
 def breadth_first_index(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
-    """The number of each op in a breadth-first traversal from the ops without
-    inputs, along edges, control edges too; ties by op index.
+    """Each op's number in a breadth-first traversal from the ops without inputs; ties go by op index.
+
+    The traversal follows edges forwards, control edges too.
     """
     return _index(np.diff(graph.in_ptr), graph.out_ptr, graph.edge_dst)
 

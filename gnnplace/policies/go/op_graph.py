@@ -1,5 +1,4 @@
-"""The graph of single ops, in topological order, and its embedding by GraphSAGE (Zhou et al., NeurIPS 2020, equations 3
-and 4).
+"""The graph of single ops in topological order, embedded by GraphSAGE (Zhou et al., NeurIPS 2020, eqs. 3 and 4).
 
 What the paper leaves open: neighbours are the producers and the consumers of an op alike, control edges included, and
 none are sampled. Embeddings are kept apart: maxima of sigmoids are alike, and without that all ops would move at once.
@@ -17,8 +16,7 @@ from torch import Tensor, nn
 from torch_geometric.utils import scatter
 
 from gnnplace.graph import ComputationGraph
-from gnnplace.policies.encoders.columns import Columns
-from gnnplace.policies.encoders.gnn import TrainedRange, apart
+from gnnplace.policies.encoders.columns import Columns, TrainedRange, apart
 from gnnplace.policies.encoders.paper import standardised
 from gnnplace.policies.glorot import glorot
 from gnnplace.problems import Problem
@@ -26,8 +24,9 @@ from gnnplace.units.units import Units, unit_edges
 
 
 class OpGraphConstants(NamedTuple):
-    """Of every op, in topological order: its columns and the standardised
-    number of its inputs; and the edges, in both directions.
+    """The columns of every op, with the standardised number of its inputs last; and the edges, in both directions.
+
+    Ops are in topological order.
     """
 
     ops: Float[Tensor, "ops columns"]
@@ -35,8 +34,9 @@ class OpGraphConstants(NamedTuple):
 
 
 class OpGraph(nn.Module):
-    """Embeddings of `width` for each op, in topological order, after `rounds`
-    rounds; columns are clamped to their range in training.
+    """Embeddings of `width` for each op, in topological order, after `rounds` rounds of GraphSAGE.
+
+    Columns are clamped to their range in training.
     """
 
     def __init__(self, columns: Columns, *, width: int, rounds: int) -> None:
@@ -55,8 +55,8 @@ class OpGraph(nn.Module):
         )
 
     def widen_ranges(self, constants: Sequence[OpGraphConstants]) -> None:
-        for each in constants:
-            self.range.widen(each.ops)
+        for graph in constants:
+            self.range.widen(graph.ops)
 
     def forward(self, constants: OpGraphConstants) -> Float[Tensor, "ops width"]:
         return apart(self.sage(self.own(constants), constants.edges))
@@ -66,7 +66,7 @@ class OpGraph(nn.Module):
 
 
 def single_ops(graph: ComputationGraph) -> Units:
-    """Every op a unit of its own, whatever must stand together: what a policy sees, not what it places."""
+    """Units of one op each, without colocation: the policy reads them, and places other units."""
     number = np.empty(graph.num_ops, np.int32)
     number[graph.order] = np.arange(graph.num_ops, dtype=np.int32)
     return Units("ops", number, graph.num_ops)

@@ -1,10 +1,10 @@
-"""GO (Zhou et al., "Transferable Graph Optimizers for ML Compilers", NeurIPS 2020, arXiv 2010.12438; with placement
-alone it is GDP).
+"""GO (Zhou et al., "Transferable Graph Optimizers for ML Compilers", NeurIPS 2020, arXiv 2010.12438).
 
-GraphSAGE embeds every op (equations 3 and 4). Layers of segment-recurrent attention, their features modulated by that
-embedding (sections 4.2 and 4.3), and a head for each task (equations 5 and 6) decide for all ops at once, without
-groups. The decisions are made `iterations` times, each time with those of the time before in sight (section 3, equation
-2).
+With placement alone it is GDP.
+
+GraphSAGE embeds every op (equations 3 and 4). Layers of segment-recurrent attention, whose features that embedding
+modulates (sections 4.2 and 4.3), and a head for each task (equations 5 and 6) decide for all ops at once, without
+groups. All is decided `iterations` times; each iteration reads the decisions of the one before (section 3, equation 2).
 
 The supplement with the sizes is not public. What the paper leaves open, decided here:
 
@@ -15,10 +15,9 @@ The supplement with the sizes is not public. What the paper leaves open, decided
 - *Colocation*: a group gets one device, by the mean of its ops' logits. In the paper a split group is invalid and costs
   a sample.
 - *Priorities*: within a level ops run as under the knob `schedule`. The paper's queue is `fifo`.
-- *Fusion*: levels say in which order ops try to be fused (`priority_levels.py`), with what stands on the same
-  device.
-- *Reward*: that of the last iteration's placement, for every iteration. The critic is a network of its own.
-- *The ratio* of PPO is of each decision, since that of 80,000 at once is 0 or infinite (knob `algorithm.ratio`).
+- *Fusion*: levels are the order in which ops try to be fused (`priority_levels.py`), with ops on the same device.
+- *Reward*: of the last iteration's placement, for every iteration. The critic is a separate network.
+- *The ratio* of PPO is one a decision: a ratio of 80,000 decisions would be 0 or infinite (knob `algorithm.ratio`).
 """
 
 from __future__ import annotations
@@ -57,8 +56,7 @@ ENCODERS = by_switches("sage")
 
 @dataclass(frozen=True)
 class GOConfig(PolicyConfig):
-    """GO (Zhou et al., NeurIPS 2020): GraphSAGE, segment-recurrent attention with feature modulation, all ops decided
-    at once.
+    """GO (Zhou et al., NeurIPS 2020): GraphSAGE and modulated segment-recurrent attention decide for all ops at once.
 
     Args:
         kind: names this policy
@@ -128,7 +126,7 @@ class GOConfig(PolicyConfig):
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
         """Named devices and own kinds.
 
-        Raises ValueError where clusters differ in their number of devices, and ops are placed.
+        Raises ValueError if clusters differ in their number of devices, and ops are placed.
         """
         devices = named_devices(problems, self.kind) if "placement" in self.tasks else 0
         own_kinds = self.features == "paper" and self.kinds == "own"
@@ -180,11 +178,11 @@ class GO(nn.Module):
     fused first, for each op in topological order, `Int[samples ops]`), "device" (placement: an option a device for each
     unit, `Int[samples units]`, among those where all its ops may stand) and "priority" (scheduling: as "fuse", the
     highest goes first). Given the graph and the last iteration's actions all decisions are independent. Each step
-    proposes full placements, with priorities where it schedules; the last one's are evaluated. Where it does not place,
-    ops stand where a list scheduler puts them (`list_placement.py`); in the paper they stand where an expert puts them.
+    proposes full placements, with priorities where it schedules; the last one's are evaluated. If it does not place, a
+    list scheduler does (`priority_levels.list_placement`); in the paper an expert does.
 
     Learns from the log-probabilities of its decisions; it can imitate a placement (`choices`). Its critic (`value`) has
-    weights of its own. Its weights are for one number of devices where it places.
+    weights of its own. If it places, its weights are for one number of devices.
     """
 
     def __init__(
@@ -200,19 +198,17 @@ class GO(nn.Module):
         self._constants = ProblemConstants(self._state)
 
     def reset(self, problem: Problem, samples: int) -> GOState:
-        """Raises ValueError where the policy has learned to place on another number of devices."""
+        """Raises ValueError if the policy has learned to place on another number of devices."""
         require_devices(problem, self.chain.actions.get("placement", problem.num_devices))
         return self._constants.of(problem, self)._replace(samples=samples, problem=problem)
 
     def _state(self, problem: Problem) -> GOState:
-        of_ops, each = units(problem.graph, self.units), single_ops(problem.graph)
-        position, unit = (
-            torch.from_numpy(each.unit.astype(np.int64)),
-            torch.from_numpy(of_ops.unit[problem.graph.order]).long(),
-        )
-        given = None if "placement" in self.chain.actions else torch.from_numpy(list_placement(problem, of_ops))
-        legal = torch.from_numpy(allowed(problem, of_ops))
-        return GOState(1, of_ops, position, unit, self.graph.constants(problem, each), legal, given, None, 0, {})
+        groups, ops = units(problem.graph, self.units), single_ops(problem.graph)
+        position = torch.from_numpy(ops.unit.astype(np.int64))
+        unit = torch.from_numpy(groups.unit[problem.graph.order]).long()
+        device = None if "placement" in self.chain.actions else torch.from_numpy(list_placement(problem, groups))
+        legal = torch.from_numpy(allowed(problem, groups))
+        return GOState(1, groups, position, unit, self.graph.constants(problem, ops), legal, device, None, 0, {})
 
     def widen_ranges(self, problems: Sequence[Problem]) -> None:
         self.graph.widen_ranges([self.reset(problem, 1).graph for problem in problems])
@@ -220,7 +216,7 @@ class GO(nn.Module):
     def step(
         self, state: GOState, choose: Choose, feedback: Sequence[StepResult] | None
     ) -> tuple[tuple[Placement, ...], GOState | None]:
-        """An iteration: every task for every op."""
+        """One iteration: every task for every op."""
         embedded = self.graph(state.graph)
         logits = self.chain(self.trunk(embedded, self._rows(state, embedded)))
         actions = {}
@@ -246,15 +242,16 @@ class GO(nn.Module):
         return self.critic(self.graph.own(state.graph), state.before).expand(state.samples)
 
     def _rows(self, state: GOState, embedded: Float[Tensor, "ops width"]) -> Float[Tensor, "leading ops width"]:
-        """What the first layer reads: each op's embedding and its last actions."""
+        """The input of the first layer: each op's embedding and its last actions."""
         acted = self.before(state.before, len(embedded))
         return self.join(torch.cat([embedded.expand(len(acted), -1, -1), acted], dim=-1))
 
     def choices(self, problem: Problem, placement: Placement) -> Mapping[str, Int[Tensor, "1 *shape"]]:
-        """The device on which most of each unit's work stands, interchangeable ones renamed by first use; levels of
-        equally many ops.
+        """The devices with most of each unit's work, and levels with equally many ops each.
 
-        Fusion is that of equal levels: which levels led to a given one can't be told.
+        Interchangeable devices are renamed by first use.
+
+        The levels of fusion are equal: those that led to a given fusion can't be found.
         """
         state = self.reset(problem, 1)
         actions = {"fuse": np.zeros(problem.num_ops, np.int64)} if "fusion" in self.chain.actions else {}

@@ -1,10 +1,9 @@
-"""Segment-recurrent attention without positions (Transformer-XL, Dai et al., ACL 2019, as Zhou et al., NeurIPS 2020,
-section 4.2, use it).
+"""Segment-recurrent attention without positions (Zhou et al., NeurIPS 2020, section 4.2).
 
-A sequence is cut into segments. What stands in a segment attends to its own segment, in both directions, and to the
-hidden states of the segment before it, through which no gradient goes. So time and memory grow with the length of a
-sequence alone, and a layer more looks a segment further back. There is no embedding of positions: an op is known by its
-graph, not by its number.
+It is Transformer-XL's (Dai et al., ACL 2019). A sequence is cut into segments. An op attends to its own segment, in
+both directions, and to the hidden states of the segment before it, through which no gradient passes. So time and memory
+grow linearly with the sequence, and each further layer looks one segment further back. Positions are not embedded: an
+op is known by its graph, not by its number.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class SegmentAttention(nn.Module):
         before = nn.functional.pad(cached, (0, 0, 0, 0, 1, 0))[:, :-1]
         key, value = torch.cat([before, memory], dim=2).chunk(2, dim=-1)
         seen = in_sight(ops, size, rows.device).repeat(samples, 1)[:, None, None]
-        query, key, value = (self._by_head(each) for each in (self.query(segments), key, value))
+        query, key, value = (self._by_head(part) for part in (self.query(segments), key, value))
         read = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=seen)
         return self.out(read.transpose(1, 2).reshape(samples, count * size, width)[:, :ops])
 
@@ -55,17 +54,16 @@ class SegmentAttention(nn.Module):
 
 
 def in_sight(ops: int, size: int, device: torch.device) -> Bool[Tensor, "segments both"]:
-    """What a segment can attend to, in the segment before it and in itself:
-    no segment before the first, nothing behind the last op.
+    """The positions that a segment attends to, in the segment before it and in itself.
+
+    The first segment has none before it; no op attends to padding behind the last op.
     """
     position = torch.arange(-(-ops // size), device=device)[:, None] * size + torch.arange(-size, size, device=device)
     return (position >= 0) & (position < ops)
 
 
 class SegmentLayer(nn.Module):
-    """A layer of a Transformer: attention, then a network that reads every
-    row alone; sums and layer normalisation after each.
-    """
+    """A layer of a Transformer: attention, then a network for each row; a residual sum and LayerNorm after each."""
 
     def __init__(self, width: int, *, heads: int, segment: int, hidden: int) -> None:
         super().__init__()
@@ -80,8 +78,7 @@ class SegmentLayer(nn.Module):
 
 
 class ModulatedSegments(nn.Module):
-    """`x <- a_l(m(h) * x)`, layer by layer: `m` is one more layer, over what conditions the features (Zhou et al.,
-    section 4.3).
+    """`x <- a_l(m(h) * x)`, layer by layer; `m` is one more layer over the conditions `h` (Zhou et al., section 4.3).
 
     Without layers nothing attends. Without `modulation` it is `x <- a_l(x)`.
     """
@@ -107,7 +104,7 @@ class ModulatedSegments(nn.Module):
 
 
 def sparing(layer: nn.Module, rows: Float[Tensor, "samples ops width"]) -> Float[Tensor, "samples ops features"]:
-    """What a layer makes of its rows; where there are many, the backward pass computes the layer again."""
+    """A layer's output; for more than `MOST_ROWS` rows the backward pass computes the layer again."""
     if torch.is_grad_enabled() and rows.shape[:-1].numel() > MOST_ROWS:
         again: Tensor = checkpoint(layer, rows, use_reentrant=False)
         return again

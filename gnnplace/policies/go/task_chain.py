@@ -1,6 +1,4 @@
-"""Heads of several tasks, one behind another (Zhou et al., NeurIPS 2020, figure 4), and the actions of the last
-iteration (figure 3).
-"""
+"""Heads of several tasks in a chain, and the last iteration's actions (Zhou et al., NeurIPS 2020, figures 4 and 3)."""
 
 from __future__ import annotations
 
@@ -15,8 +13,7 @@ from gnnplace.policies.go.segments import SegmentAttention, sparing
 
 
 class TaskHead(nn.Module):
-    """`H_t = LN([A_before, H_before])`, brought back to the width; `A_t = FC(H_t + attention(H_t))` (equations 5 and
-    6).
+    """The head of a task: `H_t = LN([A_before, H_before])`, `A_t = FC(H_t + attention(H_t))` (equations 5 and 6).
 
     The paper does not say how concatenation and an attention of one width go together: a linear map brings `H_t` back
     to it. FC is affine, ReLU, affine. The attention belongs to the chain, which lends it to every head; None: there is
@@ -40,7 +37,7 @@ class TaskHead(nn.Module):
 
 
 class TaskChain(nn.Module):
-    """The logits of every task, from the rows of a shared trunk, in the order of `actions`: options of each task."""
+    """The logits of every task from the rows of a shared trunk, in the order of `actions`: the options of each task."""
 
     def __init__(self, actions: Mapping[str, int], *, width: int, attention: SegmentAttention | None) -> None:
         super().__init__()
@@ -61,15 +58,16 @@ class TaskChain(nn.Module):
 def mean_of_units(
     logits: Float[Tensor, "leading ops options"], unit: Int[Tensor, " ops"]
 ) -> Float[Tensor, "leading units options"]:
-    """The mean of the logits of each unit's ops; `unit` is the number of each op's, and every unit has one."""
+    """The mean of the logits of each unit's ops; `unit` is each op's unit, and every unit has an op."""
     ops = unit.bincount()
     sums = logits.new_zeros(len(logits), len(ops), logits.shape[-1]).index_add(1, unit, logits)
     return sums / ops[:, None]
 
 
 class LastActions(nn.Module):
-    """The actions of the last iteration as features of ops: a vector for
-    each action of each task, and one for none yet, summed.
+    """The actions of the last iteration as features of ops: the sum over tasks of a vector for each action.
+
+    Each task has one more vector for "no action yet".
     """
 
     def __init__(self, actions: Mapping[str, int], width: int) -> None:
@@ -77,7 +75,7 @@ class LastActions(nn.Module):
         self.vectors = nn.ModuleDict({task: nn.Embedding(1 + options, width) for task, options in actions.items()})
 
     def forward(self, before: Mapping[str, Int[Tensor, "samples ops"]], ops: int) -> Float[Tensor, "leading ops width"]:
-        """Of the first iteration, which has no actions `before` it, one row that all samples share."""
+        """The features of each op; one row for all samples in the first iteration, which has no actions `before` it."""
         device = next(self.parameters()).device
         none = torch.zeros(1, ops, dtype=torch.long, device=device)
         return torch.stack([vector(1 + before[task] if before else none) for task, vector in self.vectors.items()]).sum(
@@ -86,7 +84,7 @@ class LastActions(nn.Module):
 
 
 class TaskCritic(nn.Module):
-    """What a state is worth: from the mean over ops of a layer that reads each op's columns and last actions."""
+    """The value of a state, from the mean over ops of a layer that reads each op's columns and last actions."""
 
     def __init__(self, columns: int, actions: Mapping[str, int], width: int) -> None:
         super().__init__()

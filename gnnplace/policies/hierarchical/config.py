@@ -1,9 +1,8 @@
 """The hierarchical policy (Mirhoseini et al., "A Hierarchical Model for Device Placement", ICLR 2018).
 
 A Grouper puts ops into groups (section 3.1), a Placer gives each group a device (section 3.2). Both networks learn from
-the log-probabilities of what was measured; no gradient passes through the grouping. The paper's ablations are knobs:
-random groups, and no groups at all (`ungrouped.py`). The encoder is two switches: what ops are embedded from, and how
-their neighbours enter.
+the log-probabilities of the measured samples; no gradient passes through the grouping. The paper's ablations are knobs:
+random groups, and no groups at all (`Ungrouped`). The encoder has two switches: `features` and `neighbours`.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from typing import Any, Literal, assert_never
 
 from gnnplace.knobs import MOST_LAYERS, MOST_WIDTH, above, between
 from gnnplace.placement import Schedule
-from gnnplace.policies.encoders.columns import Columns, CostColumns, PaperColumns
-from gnnplace.policies.encoders.cost_ops import CostOps
+from gnnplace.policies.encoders.columns import Columns, CostColumns, CostOps, PaperColumns
 from gnnplace.policies.encoders.encoder import GroupEncoder, OpEncoder, by_switches
 from gnnplace.policies.encoders.gnn import UnitGraph
 from gnnplace.policies.encoders.groups import MeanGroups
@@ -23,8 +21,7 @@ from gnnplace.policies.encoders.kinds import CANONICAL, Vocabulary, vocabulary
 from gnnplace.policies.encoders.paper import PaperGroups, PaperOps
 from gnnplace.policies.hierarchical.group_graph import GroupGraph
 from gnnplace.policies.hierarchical.grouper import Activation, Grouper, RandomGrouping
-from gnnplace.policies.hierarchical.policy import Hierarchical
-from gnnplace.policies.hierarchical.ungrouped import Ungrouped
+from gnnplace.policies.hierarchical.policy import Hierarchical, Ungrouped
 from gnnplace.policies.placing.observations import OBSERVATIONS
 from gnnplace.policies.placing.placer import ObservingPlacer, Placer, Seq2Seq
 from gnnplace.policies.protocol import PolicyConfig, PolicyShape
@@ -123,7 +120,7 @@ class HierarchicalConfig(PolicyConfig):
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
         """Named devices and own kinds.
 
-        Raises ValueError where clusters differ in their number of devices, and these have names.
+        Raises ValueError if clusters differ in their number of devices, and these have names.
         """
         devices = named_devices(problems, self.kind) if self.devices == "names" else 0
         own_kinds = self.features == "paper" and self.kinds == "own"

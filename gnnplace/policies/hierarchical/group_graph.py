@@ -1,9 +1,8 @@
-"""Message passing over the graph of groups, in place of the paper's column for each group: no weight depends on their
-number.
+"""Message passing over the graph of groups, instead of the paper's adjacency column for each group.
 
-A node is a group that has members: the mean of their embeddings, and what they add up to (`columns.py`) relative to the
-root mean square over such groups. An edge joins two groups and is weighted by what it carries: each output once for
-each group that reads it.
+No weight depends on the number of groups. A node is a group with members. Its features are the mean of the members'
+embeddings, and their amounts (`columns.py`) over the root mean square of all such groups. An edge joins two groups and
+carries each output once for each group that reads it.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor, nn
 
-from gnnplace.policies.encoders.columns import Columns
-from gnnplace.policies.encoders.gnn import GNNEncoder, apart
+from gnnplace.policies.encoders.columns import Columns, apart
+from gnnplace.policies.encoders.gnn import GNNEncoder
 from gnnplace.policies.encoders.groups import sum_by_group
 from gnnplace.policies.encoders.kinds import SeenColumns
 from gnnplace.policies.features import EDGE_FEATURES, EdgeScale, edge_features, edge_scale
@@ -26,7 +25,7 @@ from gnnplace.units.units import Units, UnitTransfers, group_edges, unit_transfe
 
 
 class GroupGraphConstants(NamedTuple):
-    """Amounts of each unit, and what goes between units."""
+    """The amounts of each unit, and the transfers between units."""
 
     sums: Float[Tensor, "units sums"]
     transfers: UnitTransfers
@@ -48,9 +47,9 @@ class GroupGraph(nn.Module):
         )
 
     def widen_ranges(self, constants: Sequence[GroupGraphConstants]) -> None:
-        """The columns that training sees; the encoder's own ranges stay open, since embeddings have none."""
-        for each in constants:
-            self.seen.widen(each.sums)
+        """Keeps the columns that occur in training; the encoder's ranges stay open, since embeddings have no range."""
+        for graph in constants:
+            self.seen.widen(graph.sums)
 
     def forward(
         self,

@@ -1,4 +1,4 @@
-"""The Grouper: a feed-forward network that scores every group for every op, ops independently of each other.
+"""The Grouper: a feed-forward network that scores every group for each op, independently of the other ops.
 
 One hidden layer of 64 (Mirhoseini et al., ICLR 2018, section 3.1). The paper names no activation: ReLU here, and
 `linear` is the authors' public code, where the two layers make one linear map of rank 64. With as many options as
@@ -20,7 +20,7 @@ Activation = Literal["relu", "linear"]
 
 
 class Grouper(nn.Module):
-    """Op embeddings -> logits of a softmax over `options`."""
+    """The logits of `options` for each op, from the op's embedding."""
 
     def __init__(self, width: int, options: int, *, hidden: int = 64, activation: Activation = "relu") -> None:
         super().__init__()
@@ -35,8 +35,9 @@ class Grouper(nn.Module):
 
 @dataclass(frozen=True)
 class RandomGrouping:
-    """Groups drawn uniformly, the same for the same seed and number of ops:
-    a grouping that stays fixed while the Placer learns.
+    """A grouping that is drawn uniformly and stays fixed while the Placer learns.
+
+    It depends on the seed and the number of ops alone.
     """
 
     options: int

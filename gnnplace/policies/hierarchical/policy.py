@@ -1,5 +1,6 @@
-"""The two networks of the hierarchical policy at work: units into groups, then
-groups onto devices (`hierarchical.py` has the knobs).
+"""The hierarchical policy (Mirhoseini et al., ICLR 2018): a Grouper groups units, a Placer places the groups.
+
+`Ungrouped` is its ablation without groups. `config.py` holds the knobs and builds both.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class HierarchicalState(NamedTuple):
 
     samples: int
     units: Units
-    ops: Any
-    groups: Any
+    ops: Any  # what the op encoder reads
+    groups: Any  # what the group encoder reads
     tables: TablesOfUnits | None  # None where devices have names
     allowed: Bool[Tensor, "units devices"]
 
@@ -43,28 +44,27 @@ class HierarchicalState(NamedTuple):
 class Hierarchical(nn.Module):
     """Groups units, then places groups.
 
-    Reads the embeddings of units (`op_encoder`) and of groups (`group_encoder`), and of devices either their names
-    (`Seq2Seq`: weights for one number of devices) or what is observed of them while groups are placed
-    (`ObservingPlacer`: any number). `op_encoder` is None where nothing reads op embeddings: the paper's group
-    embeddings under a random grouping.
+    Reads the embeddings of units (`op_encoder`) and of groups (`group_encoder`). Of devices it reads either their names
+    (`Seq2Seq`: weights for one number of devices) or observations while groups are placed (`ObservingPlacer`: any
+    number). `op_encoder` is None if nothing reads op embeddings: the paper's group embeddings under a random grouping.
 
     Decides, in one step an episode, "group" (an option a group, for each unit: `Int[groupings units]`) and then
     "device" (an option a device, for each group: `Int[samples groups]`). Sample j places grouping
-    `j // (samples / groupings)`. `groupings` is the paper's m; where it does not divide the samples, their greatest
-    common divisor takes its place. All ops of a unit share a group: the paper has no colocation constraint and lets the
+    `j // (samples / groupings)`. `groupings` is the paper's m; if it does not divide the samples, their greatest common
+    divisor takes its place. All ops of a unit share a group: the paper has no colocation constraint and lets the
     runtime move ops.
 
-    Groups are placed in the order of their labels, as in the paper, where devices have names. Where they are observed,
-    it is the order in which the groups' work can start, because observations are those of a list scheduler; empty
-    groups then come last and have no choice.
+    Named devices: groups are placed in the order of their labels, as in the paper. Observed devices: groups are placed
+    by when their work can start, because observations are those of a list scheduler; empty groups come last and have no
+    choice.
 
     Legality: a group may stand where all its members may. Where they have no device in common, it may stand where any
     of them may, and a member that may not stand there goes to its first allowed device: the paper's soft placement, the
     only decision that is not the policy's. A named empty group may stand anywhere.
 
     Learns from the summed log-probability of both decisions (eqs. 4 and 6). It can imitate a placement (`choices`), and
-    its Grouper a clustering (`grouping_target`). A Grouper that has imitated one is unsure of many ops, and drawn
-    independently they break groups up: `sharpness` multiplies its logits when it groups.
+    its Grouper a clustering (`grouping_target`). After that imitation a Grouper is unsure of many ops, and independent
+    draws break groups up: `sharpness` multiplies its logits when it groups.
     """
 
     def __init__(
@@ -87,17 +87,17 @@ class Hierarchical(nn.Module):
         self._constants = ProblemConstants(self._state)
 
     def reset(self, problem: Problem, samples: int) -> HierarchicalState:
-        """Raises ValueError where the Placer has learned another number of devices."""
+        """Raises ValueError if the Placer has learned another number of devices."""
         if isinstance(self.placer, Seq2Seq):
             require_devices(problem, self.placer.devices)
         return self._constants.of(problem, self)._replace(samples=samples)
 
     def _state(self, problem: Problem) -> HierarchicalState:
-        of_ops = units(problem.graph, self.units)
-        ops = None if self.op_encoder is None else self.op_encoder.constants(problem, of_ops)
-        groups = self.group_encoder.constants(problem, of_ops)
-        tables = None if isinstance(self.placer, Seq2Seq) else tables_of_units(problem, of_ops)
-        return HierarchicalState(1, of_ops, ops, groups, tables, torch.from_numpy(allowed(problem, of_ops)))
+        grouped = units(problem.graph, self.units)
+        ops = None if self.op_encoder is None else self.op_encoder.constants(problem, grouped)
+        groups = self.group_encoder.constants(problem, grouped)
+        tables = None if isinstance(self.placer, Seq2Seq) else tables_of_units(problem, grouped)
+        return HierarchicalState(1, grouped, ops, groups, tables, torch.from_numpy(allowed(problem, grouped)))
 
     def widen_ranges(self, problems: Sequence[Problem]) -> None:
         states = [self.reset(problem, 1) for problem in problems]
@@ -122,7 +122,7 @@ class Hierarchical(nn.Module):
         return self._group(state, self._embeddings(state), choose, 1.0)
 
     def grouping_parameters(self) -> Iterator[nn.Parameter]:
-        """Those of the op encoder and of the Grouper."""
+        """The parameters of the op encoder and of the Grouper."""
         for part in (self.op_encoder, self.grouper):
             if isinstance(part, nn.Module):
                 yield from part.parameters()
@@ -131,8 +131,9 @@ class Hierarchical(nn.Module):
         return None if self.op_encoder is None else self.op_encoder(state.ops)
 
     def _read(self, embeddings: Float[Tensor, "units width"] | None) -> Float[Tensor, "units width"] | None:
-        """What groups are embedded from: no gradient passes from the Placer
-        through a learned grouping to what the Grouper reads.
+        """The op embeddings that groups are embedded from.
+
+        No gradient passes from the Placer through a learned grouping to the input of the Grouper.
         """
         return embeddings.detach() if embeddings is not None and isinstance(self.grouper, Grouper) else embeddings
 
@@ -148,8 +149,8 @@ class Hierarchical(nn.Module):
     ) -> Int[Tensor, "leading units"]:
         if isinstance(self.grouper, RandomGrouping):
             return self.grouper.draw(state.units.num_units).to(state.allowed.device)
-        given = choose.given("group")
-        leading = math.gcd(state.samples, self.groupings) if given is None else len(given)
+        recorded = choose.given("group")
+        leading = math.gcd(state.samples, self.groupings) if recorded is None else len(recorded)
         return choose("group", (sharpness * self.grouper(embeddings)).expand(leading, -1, -1))
 
     def grouping_target(self, problem: Problem) -> Mapping[str, Int[Tensor, "1 units"]]:
@@ -161,8 +162,9 @@ class Hierarchical(nn.Module):
         return {"group": torch.from_numpy(group)[None].to(state.allowed.device)}
 
     def choices(self, problem: Problem, placement: Placement) -> Mapping[str, Tensor]:
-        """Each device's units, cut into as many groups as its share of the work; interchangeable devices are named by
-        first use.
+        """Groups that cut each device's units by its share of the work, and each group's device.
+
+        Interchangeable devices are named by first use.
 
         A group whose members stand on several devices, as random ones do, is put where most of their work stands.
         """
@@ -176,8 +178,56 @@ class Hierarchical(nn.Module):
         np.add.at(work, (group, device), work_ns(problem, state.units).min(axis=1))
         grouping = torch.from_numpy(group)[None].to(state.allowed.device)
         queue = self._turns(state, grouping)
-        wanted = in_turn(torch.from_numpy(work)[None].to(grouping.device), queue.order).masked_fill(
-            ~queue.allowed, -1.0
-        )
-        chosen = {"device": wanted.argmax(-1)}
+        work_of_turn = in_turn(torch.from_numpy(work)[None].to(grouping.device), queue.order)
+        chosen = {"device": work_of_turn.masked_fill(~queue.allowed, -1.0).argmax(-1)}
         return chosen | ({"group": grouping} if drawn is None else {})
+
+
+class UngroupedState(NamedTuple):
+    """The constants of one problem."""
+
+    samples: int
+    units: Units
+    ops: Any
+    allowed: Bool[Tensor, "units devices"]
+
+
+class Ungrouped(nn.Module):
+    """The ablation without grouping: the Grouper's network chooses the device of each unit directly.
+
+    Mirhoseini et al. (ICLR 2018, section 4, "simple planner") found no valid placement of their larger graphs with it.
+    It is `hierarchical` with `grouper: none`.
+
+    Reads the embeddings of units. Decides, in one step an episode, "device": an option a device, for each unit,
+    `Int[samples units]`, among the devices where all its ops may stand. Learns from the summed log-probability of its
+    decisions. `network` has an option for each device, so its weights are for one number of devices.
+    """
+
+    def __init__(
+        self, *, op_encoder: OpEncoder, network: Grouper, units: UnitsName = "ops", schedule: Schedule = "critical-path"
+    ) -> None:
+        super().__init__()
+        self.op_encoder, self.network, self.units, self.schedule = op_encoder, network, units, schedule
+        self._constants = ProblemConstants(self._state)
+
+    def reset(self, problem: Problem, samples: int) -> UngroupedState:
+        """Raises ValueError if the network has learned another number of devices."""
+        require_devices(problem, self.network.options)
+        return self._constants.of(problem, self)._replace(samples=samples)
+
+    def _state(self, problem: Problem) -> UngroupedState:
+        of_ops = units(problem.graph, self.units)
+        return UngroupedState(
+            1, of_ops, self.op_encoder.constants(problem, of_ops), torch.from_numpy(allowed(problem, of_ops))
+        )
+
+    def widen_ranges(self, problems: Sequence[Problem]) -> None:
+        self.op_encoder.widen_ranges([self.reset(problem, 1).ops for problem in problems])
+
+    def step(
+        self, state: UngroupedState, choose: Choose, feedback: Sequence[StepResult] | None
+    ) -> tuple[tuple[Placement, ...], UngroupedState | None]:
+        """The whole episode: one placement for each sample."""
+        logits = self.network(self.op_encoder(state.ops))
+        device = choose("device", logits.expand(state.samples, -1, -1), state.allowed)
+        return unit_placements(state.units, device, self.schedule), None

@@ -1,13 +1,13 @@
-"""What HSDAG knows of a node (Duan et al., NeurIPS 2024, section 2.3), a co-location set of the graph.
+"""The columns of HSDAG's nodes, the co-location sets of the graph (Duan et al., NeurIPS 2024, section 2.3).
 
 `paper`: the kinds of its ops, its degrees, its fractal dimension, an output shape and its position, side by side.
-`code`: kinds and the bare position alone, as in the authors' public code, where the rest is written and not used. What
-the paper leaves open, decided here:
+`code`: kinds and the bare position, as in the authors' public code, which has the rest but does not use it. What the
+paper leaves open, decided here:
 
 - *Kind*: the mean of the ops' one-hots; of the kinds of the training graphs, and one column for all others.
 - *Degrees*: the paper has a column for each number of producers and of consumers that occurs; here there are `DEGREES`,
   the last one for all higher numbers. A column that no training graph has changes nothing there.
-- *Shape*: of the first output of the set's last op, which is what leaves a chain; log(1 + size) of `DIMS` dimensions, 0
+- *Shape*: of the first output of the set's last op, which leaves a chain; log(1 + size) of `DIMS` dimensions, 0
   where there are fewer.
 - *Fractal dimension*: how fast the graph around a node grows. It is the slope of the least-squares line through log
   N(v, r) over log r, where N(v, r) nodes other than v are at most r edges away and r takes every distance that occurs:
@@ -49,7 +49,7 @@ class NodeColumns:
         return torch.from_numpy(columns(problem.graph, units, edges, self.kinds, self.features))
 
     def widen_ranges(self, constants: Sequence[Tensor]) -> None:
-        """Nothing: kinds are those of the training graphs."""
+        """Nothing: the kinds are those of the training graphs."""
 
     def __call__(self, constants: Float[Tensor, "nodes columns"]) -> Float[Tensor, "nodes columns"]:
         return constants
@@ -82,7 +82,7 @@ def kind_shares(graph: ComputationGraph, nodes: Units, kinds: Vocabulary) -> Flo
 
 
 def degree_columns(nodes: int, end: Int64[np.ndarray, " edges"]) -> Float[np.ndarray, "nodes degrees"]:
-    """One-hot of how many of the distinct edges have a node at this end."""
+    """One-hot of the number of distinct edges with each node at this end."""
     return np.eye(DEGREES)[np.minimum(np.bincount(end, minlength=nodes), DEGREES - 1)]
 
 

@@ -1,29 +1,26 @@
-"""The network of HSDAG (Duan et al., NeurIPS 2024, section 2.4): a graph parsing network and the classifier of its
-groups.
+"""The network of HSDAG (Duan et al., NeurIPS 2024): co-location sets, graph parsing, and the classifier of its groups.
 
-Graph parsing (Song et al., ICLR 2024) scores every edge, keeps the best edge of each node, and makes a group of every
-piece that the kept edges connect. So how many groups there are is not given but found. The paper names a GCN, the edge
-scores, the parsing and an MLP; how many layers lie between, their normalisation, and how groups are pooled are those of
-the authors' public code, which the steps below follow.
+*Co-location sets* (appendix G) are ops that are placed together because nothing parts them. `paper` joins an op and its
+only consumer if it is the only producer of that consumer, so sets are chains. `code` is the authors' public code: each
+op with one producer joins it, even if the producer has other consumers, so sets are trees. If A feeds B and C, these
+are one set by `code` and three by `paper`. Either leaves an acyclic graph acyclic: a path that leaves a set can return
+at its first op alone, which would have been a cycle before.
+
+*Graph parsing* (section 2.4; Song et al., ICLR 2024) scores every edge, keeps the best edge of each node, and makes a
+group of every piece that the kept edges connect. So the number of groups follows from the scores. The paper names a
+GCN, the edge scores, the parsing and an MLP. The number of layers between them, their normalisation, and the pooling of
+groups are those of the authors' public code:
 
 1. Nodes' columns pass two layers, then two graph convolutions, which see edges without direction.
-2. An edge is worth sigmoid(MLP(z_v * z_u)). Each node keeps its best edge. One score stands for both directions: the
-   code's two copies of an edge differ under dropout, and its parser then loses kept edges.
-3. A third convolution and a sum over members embed a group. It is multiplied by the scores of all edges inside it, in
-   both directions (by 1 where there is none), which is the only way by which a gradient reaches the scores.
+2. The score of an edge is sigmoid(MLP(z_v * z_u)). Each node keeps its best edge. One score stands for both directions:
+   the code's two copies of an edge differ under dropout, and its parser then loses kept edges.
+3. A third convolution and a sum over members embed a group. The embedding is multiplied by the sum of the scores of all
+   edges inside the group, in both directions (by 1 without such edges). Only so does a gradient reach the scores.
 4. Two layers give the group's embedding as many columns as nodes have, so that it can be added to them; an MLP gives it
    a device.
 
-The code repeats steps 2 and 3 until nothing changes, which leaves one group of every connected graph; here `levels`
-says how often, 1 as in the paper.
-
-The co-location sets of HSDAG (Duan et al., NeurIPS 2024, appendix G): ops that are placed together because nothing
-parts them.
-
-`paper` joins an op and its only consumer where it is the only producer of that one, so that sets are chains. `code` is
-what the authors' public code does: each op with one producer joins it, even where that one has other consumers, so that
-sets are trees. Where A feeds B and C these are one set by `code` and three by `paper`. Either leaves an acyclic graph
-acyclic: a path that leaves a set can come back into it at its first op alone, which would have been a cycle before.
+The code repeats steps 2 and 3 until nothing changes, which leaves one group of every connected graph. Here `levels` is
+the number of repetitions, 1 as in the paper.
 """
 
 from __future__ import annotations
@@ -45,10 +42,14 @@ from gnnplace.units.units import Units, allowed, numbered, unit_edges
 
 Coarsening = Literal["paper", "code"]
 Edges = Int64[np.ndarray, "2 edges"]
+LAYERS, CONTENT_ROUNDS = 2, 1  # of the layers before and behind, and of the convolution that embeds groups
+Drop = Callable[[Tensor], Tensor]
+Keep = Callable[[int, Bool[Tensor, " edges"]], Bool[Tensor, " edges"]]
+"""Of a level and the edges that the scores would keep: the edges that are kept."""
 
 
 def co_located(problem: Problem, of_ops: Units, rule: Coarsening) -> Units:
-    """The units joined to co-location sets. Those that may stand on different devices stay apart."""
+    """The co-location sets of units. Units with different allowed devices stay apart."""
     sent, legal = unit_edges(problem.graph, of_ops), allowed(problem, of_ops)
     edges = np.stack([sent.src, sent.dst]).astype(np.int64)
     joined = joins(of_ops.num_units, edges, rule) & (legal[edges[0]] == legal[edges[1]]).all(axis=1)
@@ -56,7 +57,7 @@ def co_located(problem: Problem, of_ops: Units, rule: Coarsening) -> Units:
 
 
 def joins(nodes: int, edges: Edges, rule: Coarsening) -> Bool[np.ndarray, " edges"]:
-    """Which of the distinct edges join their ends to one set."""
+    """Whether each of the distinct edges joins its ends to one set."""
     only_producer = np.bincount(edges[1], minlength=nodes)[edges[1]] == 1
     only_consumer = np.bincount(edges[0], minlength=nodes)[edges[0]] == 1
     return only_producer & only_consumer if rule == "paper" else only_producer
@@ -72,14 +73,8 @@ def pieces(nodes: int, edges: Edges) -> Int64[np.ndarray, " nodes"]:
     return rank[index]
 
 
-LAYERS, CONTENT_ROUNDS = 2, 1  # of the layers before and behind, and of the convolution that embeds groups
-Drop = Callable[[Tensor], Tensor]
-Keep = Callable[[int, Bool[Tensor, " edges"]], Bool[Tensor, " edges"]]
-"""Is told the level and which edges the scores would keep, and says which are kept."""
-
-
 class Parsed(NamedTuple):
-    """The group of every node, and of every group its embedding and a logit a device."""
+    """The group of every node, and the embedding and device logits of every group."""
 
     group: Int[Tensor, " nodes"]
     embedding: Float[Tensor, "groups columns"]
@@ -87,7 +82,7 @@ class Parsed(NamedTuple):
 
 
 class GraphParsing(nn.Module):
-    """Columns of nodes and the edges between them -> groups with logits of devices."""
+    """Groups with logits of devices, from columns of nodes and the edges between them."""
 
     def __init__(self, columns: int, devices: int, *, width: int = 128, rounds: int = 2, levels: int = 1) -> None:
         super().__init__()
@@ -131,7 +126,7 @@ class GraphParsing(nn.Module):
 
 
 class Convolutions(nn.Module):
-    """Graph convolutions (Kipf and Welling, ICLR 2017), with what came in added at the end."""
+    """Graph convolutions (Kipf and Welling, ICLR 2017) with a residual sum at the end."""
 
     def __init__(self, width: int, rounds: int) -> None:
         super().__init__()
@@ -141,8 +136,9 @@ class Convolutions(nn.Module):
     def forward(
         self, nodes: Float[Tensor, "nodes width"], neighbours: Tensor, drop: Drop
     ) -> Float[Tensor, "nodes width"]:
-        """`neighbours` is the matrix that `normalised` makes: a product of
-        matrices, where PyG would write down every message.
+        """The nodes plus their convolved neighbours, normalised.
+
+        `neighbours` is the matrix of `normalised`: one product of matrices, where PyG would store every message.
         """
         hidden = nodes
         for convolution in self.rounds:
@@ -152,9 +148,7 @@ class Convolutions(nn.Module):
 
 
 def normalised(edges: Int64[Tensor, "2 edges"], nodes: int) -> Tensor:
-    """`D^-1/2 (A + I) D^-1/2` of the graph without directions, D its degrees, sparse `[nodes, nodes]` (Kipf and
-    Welling, equation 2).
-    """
+    """The sparse matrix `D^-1/2 (A + I) D^-1/2` of the undirected graph, D its degrees (Kipf and Welling, eq. 2)."""
     ways, weight = gcn_norm(torch.cat([edges, edges.flip(0)], dim=1), num_nodes=nodes)
     order = (ways[0] * nodes + ways[1]).argsort()
     return torch.sparse_coo_tensor(
@@ -163,7 +157,7 @@ def normalised(edges: Int64[Tensor, "2 edges"], nodes: int) -> Tensor:
 
 
 class Residual(nn.Module):
-    """A linear layer with what came in added, normalised."""
+    """A linear layer with a residual sum, normalised."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -174,7 +168,7 @@ class Residual(nn.Module):
 
 
 def best_edges(score: Float[Tensor, " edges"], edges: Int64[Tensor, "2 edges"], nodes: int) -> Bool[Tensor, " edges"]:
-    """The edges that are the best of one of their ends; of equal ones the first is better."""
+    """The edges that are the best of one of their ends; of equal scores the first edge wins."""
     rank = np.empty(len(score), np.int64)
     rank[np.argsort(-score.cpu().numpy(), kind="stable")] = np.arange(len(score))
     best = np.full(nodes, len(score))
@@ -186,7 +180,7 @@ def best_edges(score: Float[Tensor, " edges"], edges: Int64[Tensor, "2 edges"], 
 def inner_scores(
     score: Float[Tensor, " edges"], edges: Int64[Tensor, "2 edges"], label: Int[Tensor, " nodes"], groups: int
 ) -> Float[Tensor, " groups"]:
-    """Of each group, the sum of the scores of the edges inside it, in both directions; 1 where there is none."""
+    """The sum of the scores of the edges inside each group, in both directions; 1 without such edges."""
     inside = label[edges[0]] == label[edges[1]]
     group = label[edges[0]][inside]
     sums = score.new_zeros(groups).index_add(0, group, 2 * score[inside])
@@ -214,9 +208,8 @@ def _through(layers: nn.ModuleList, rows: Tensor, drop: Drop) -> Tensor:
 class Dropout:
     """Dropout (Srivastava et al. 2014) that a number replays.
 
-    It zeroes a share of the numbers that it is given and scales the others; `number` 0 zeroes none.
-
-    The same number gives the same zeroes, call by call, on every device.
+    It zeroes a share of its inputs and scales the others; `number` 0 zeroes none. The same number gives the same
+    zeroes, call by call, on every device.
     """
 
     def __init__(self, share: float, number: int) -> None:

@@ -1,10 +1,11 @@
-"""HSDAG: "A Structure-Aware Framework for Learning Device Placements on Computation Graphs" (Duan et al., NeurIPS
-2024).
+"""HSDAG (Duan et al., NeurIPS 2024): placement by a graph parsing network.
 
-Co-location sets of ops are the nodes of a coarse graph (appendix G, `parsing.py`). A graph parsing network groups
-them by learned edge scores and gives each group a device (section 2.4, `parsing.py`). The embedding of its group is
-added to each node's columns, and with these the next step groups and places anew: Z_v <- Z_v + Z_v' (section 2.5). An
-episode is `steps` such steps, each of which is evaluated; the policy learns once from all of them.
+The paper is "A Structure-Aware Framework for Learning Device Placements on Computation Graphs".
+
+Co-location sets of ops are the nodes of a coarse graph (appendix G, `parsing.py`). A graph parsing network groups them
+by learned edge scores and gives each group a device (section 2.4, `parsing.py`). The embedding of its group is added to
+each node's columns, and with these the next step groups and places anew: Z_v <- Z_v + Z_v' (section 2.5). An episode is
+`steps` such steps, each of which is evaluated; the policy learns once from all of them.
 
 Where paper and public code differ, both are knobs: `coarsening`, `features`, and `training.credit.returns` for the
 credit of a step. Decided here:
@@ -12,10 +13,10 @@ credit of a step. Decided here:
 - *Levels of parsing*: one, as the paper describes it; the code's loop leaves one group of every connected graph.
 - *One device alone* is a placement like any other. The code gives it the time of one that fails.
 - *The state* that a step leaves has no gradient: the steps that follow do not teach the ones before.
-- *Dropout*: its zeroes are a decision that the tape keeps, so that what is scored is what was measured. The greedy
+- *Dropout*: its zeroes are a decision that the tape keeps, so the update scores the measured samples. The greedy
   placement has none.
 - *Groups* are a decision without chance, kept by the tape as well: a second pass over the same samples (PPO,
-  self-imitation) scores their devices in the groups that were measured, which the weights of then would no longer make.
+  self-imitation) scores their devices in the measured groups, which the new weights would no longer make.
 """
 
 from __future__ import annotations
@@ -48,8 +49,7 @@ ZEROES = 2**10  # numbers of dropout's zeroes
 
 @dataclass(frozen=True)
 class HsdagConfig(PolicyConfig):
-    """HSDAG (Duan et al., NeurIPS 2024): a graph parsing network that groups and places, and refines both over an
-    episode.
+    """HSDAG (Duan et al., NeurIPS 2024): a graph parsing network groups, places, and refines both over an episode.
 
     Args:
         kind: names this policy
@@ -98,7 +98,7 @@ class HsdagConfig(PolicyConfig):
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
         """Named devices, and own kinds where the paper's encoder reads them.
 
-        Raises ValueError where numbers of devices differ.
+        Raises ValueError if numbers of devices differ.
         """
         words = vocabulary([problem.graph for problem in problems]).words if self.encoder == "paper" else ()
         return PolicyShape(named_devices(problems, self.kind), words)
@@ -113,13 +113,11 @@ class HsdagConfig(PolicyConfig):
 
 
 class HsdagState(NamedTuple):
-    """Where an episode stands: what steps added to the columns of nodes, and
-    the steps that are left; and the constants of one problem.
-    """
+    """The state of an episode: the embeddings that steps added to the columns, the steps left, and constants."""
 
     samples: int
     left: int
-    known: Any
+    constants: Any
     added: Float[Tensor, "nodes columns"] | None
     edges: Int64[Tensor, "2 edges"]
     nodes: Units
@@ -129,8 +127,8 @@ class HsdagState(NamedTuple):
 class Hsdag(nn.Module):
     """Groups the nodes of a coarse graph and places the groups, again and again.
 
-    Reads the columns that `encoder` makes of nodes (`hsdag_columns.py`, or a GNN's): at first those of the graph, then
-    with those of their groups added, step by step. It reads no result. All samples of a step share its groups.
+    Reads the columns that `encoder` makes of nodes (`columns.py`, or a GNN's): at first those of the graph, then with
+    those of their groups added, step by step. It reads no result. All samples of a step share its groups.
 
     Decides, in each of `steps` steps, "edges of level l" (for each edge of the coarse graph whether it is kept,
     `Int[1 edges]`, which the weights determine: its log-probability is 0) and "device": an option a device, for each
@@ -152,7 +150,7 @@ class Hsdag(nn.Module):
         self._constants = ProblemConstants(self._state)
 
     def reset(self, problem: Problem, samples: int) -> HsdagState:
-        """Raises ValueError where the network has learned another number of devices."""
+        """Raises ValueError if the network has learned another number of devices."""
         require_devices(problem, self.devices)
         return self._constants.of(problem, self)._replace(samples=samples)
 
@@ -166,15 +164,13 @@ class Hsdag(nn.Module):
         return HsdagState(1, self.knobs.steps, self.encoder.constants(problem, nodes), None, joined, nodes, legal)
 
     def widen_ranges(self, problems: Sequence[Problem]) -> None:
-        self.encoder.widen_ranges([self.reset(problem, 1).known for problem in problems])
+        self.encoder.widen_ranges([self.reset(problem, 1).constants for problem in problems])
 
     def step(
         self, state: HsdagState, choose: Choose, feedback: Sequence[StepResult] | None
     ) -> tuple[tuple[Placement, ...], HsdagState | None]:
-        """Groups, a device for each in every sample, and the state with
-        the groups' embeddings added (sections 2.4 and 2.5).
-        """
-        columns = self.encoder(state.known) if state.added is None else self.encoder(state.known) + state.added
+        """Groups, a device for each in every sample, and the state with the embeddings added (sections 2.4 and 2.5)."""
+        columns = self.encoder(state.constants) if state.added is None else self.encoder(state.constants) + state.added
         group, embedding, logits = self.network(columns, state.edges, partial(_keep, choose), self._zeroes(choose))
         may = group_allowed(group[None], state.allowed, len(logits))
         device = choose("device", logits.expand(state.samples, -1, -1), may)
@@ -191,7 +187,7 @@ class Hsdag(nn.Module):
 
 
 def _keep(choose: Choose, level: int, best: Bool[Tensor, " edges"]) -> Bool[Tensor, " edges"]:
-    """The best edges, or those that were kept when this was measured."""
+    """The best edges, or the recorded ones when a tape replays."""
     if not len(best):
         return best
     name = f"edges of level {level}"

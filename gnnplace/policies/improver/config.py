@@ -9,8 +9,9 @@ from gnnplace.knobs import MOST_OF_A_STEP, above, at_least, between, fraction
 
 @dataclass(frozen=True)
 class MovesConfig:
-    """Learning what every move of a pool gains: all of them are evaluated, in a search that the policy guides, before
-    any reinforcement.
+    """Learning the gain of every move of a pool, before any reinforcement.
+
+    A search that the policy guides evaluates all moves of its pools.
 
     Args:
         updates: how many updates learn so; 0 = none

@@ -1,4 +1,4 @@
-"""The phase that the improver brings: it learns what every move of a pool gains.
+"""The phase that the improver brings: it learns the gain of every move of a pool.
 
 All moves of a pool are evaluated, so the policy gradient needs no estimate: the expected worth of a draw is a sum over
 all options (Allen et al., Mean actor critic, 2017; Ciosek and Whiteson, Expected policy gradients, AAAI 2018). A search
@@ -35,7 +35,7 @@ class LearnsMoves:
         self.updates, self.lr = config.updates, config.lr
 
     def prepare(self, problems: Sequence[Problem], practice: Practice) -> None:
-        """Takes the range of features from moves of the problems, unless the scorer has one."""
+        """Takes the range of features from moves of the problems, unless the scorer has a range."""
         if not self._scorer.knows_range:
             self._scorer.fit_range(torch.from_numpy(rows_of(problems, self._config, practice)))
 
@@ -77,8 +77,7 @@ def best_of_draws(logits: Float[Tensor, " options"], worth: Float[Tensor, " opti
 def all_actions(
     logits: Float[Tensor, " options"], worth: Float[Tensor, " options"], draws: int, shared: float, power: float
 ) -> Float[Tensor, ""]:
-    """The loss of one decision: minus the share of the best option's worth that the best of `draws` draws is expected
-    to have.
+    """The loss of one decision: minus the expected share of the best worth that the best of `draws` draws has.
 
     Worths are at least 0, and one is above. `shared` times the cross-entropy with the options' shares of all worth is
     added, which has a gradient even where the policy is sure and wrong. The loss weighs by the best worth to the given

@@ -1,11 +1,10 @@
-"""The improver: a policy that improves a whole placement step by step, from what the timeline says of each.
+"""The improver: a policy that improves a whole placement step by step, from the timeline of each step.
 
 Placeto (Addanki et al., NeurIPS 2019) made a placement a sequence of improvements, one op group after another, over
 embeddings of the graph. The improver keeps the sequence and chooses freely among moves: blocks of any grain, from one
-op to a layer, to any device, and exchanges of blocks. What it knows of a move are scale-free features of the step at
-hand (`moves.features`): what waits, for how long and for what, how long the longest path through the moved ops would
-be, loads, idle time, transfers, memory. None names an op, a graph or a device, so that one set of weights serves any
-graph on any machine.
+op to a layer, to any device, and exchanges of blocks. It reads scale-free features of a move (`moves.features`): which
+ops wait, for how long and for what, the longest path through the moved ops, loads, idle time, transfers, memory. None
+names an op, a graph or a device, so one set of weights serves any graph on any machine.
 """
 
 from __future__ import annotations
@@ -67,14 +66,12 @@ class ImproverConfig(PolicyConfig):
 
 
 class ImproverState(NamedTuple):
-    """Where an episode stands: the seed of each sample's draws, its best
-    placement with the score and situation, what it tried last.
-    """
+    """The state of an episode: each sample's seed, best placement with score and situation, and last try."""
 
     problem: Problem
     round: int
     seeds: tuple[int, ...]
-    here: tuple[Devices, ...]
+    best: tuple[Devices, ...]
     scores: tuple[Score | None, ...]
     situations: tuple[Situation | None, ...]
     tried: tuple[Devices, ...]
@@ -88,9 +85,9 @@ class Improver(nn.Module):
 
     Decides, in the first step of an episode, "draws": the seed of a sample's draws, uniformly. Then in each step
     "move": one of the moves drawn, `Int[samples]`, in proportion to `exp(score)`, without those that can't improve the
-    step. What is better becomes the placement at hand. The last step proposes the best placement and decides nothing.
+    step. A better placement replaces the present one. The last step proposes the best placement and decides nothing.
 
-    Learns from what every move of a pool gains (`learning.py`), and from the summed log-probability of its moves.
+    Learns from the gain of every move of a pool (`learning.py`), and from the summed log-probability of its moves.
     """
 
     feedback: ClassVar[str] = "timeline"
@@ -112,7 +109,7 @@ class Improver(nn.Module):
         return self.scorer(torch.from_numpy(rows).to(self.scorer.low))
 
     def ranking(self) -> Ranking:
-        """The same as searches use it."""
+        """The scorer as searches use it."""
         return self.scorer.ranking()
 
     def objectives(self, training: Any) -> tuple[LearnsMoves]:
@@ -121,14 +118,14 @@ class Improver(nn.Module):
     def step(
         self, state: ImproverState, choose: Choose, feedback: Sequence[StepResult] | None
     ) -> tuple[tuple[Placement, ...], ImproverState | None]:
-        """A move of every sample; a policy without feedback knows nothing and proposes its start."""
+        """One move of every sample; without feedback the policy proposes its start."""
         samples = len(state.seeds)
         if state.round == 0:
             seeds = choose("draws", torch.zeros(samples, DRAWS, device=self.scorer.low.device))
-            return self._placed(state, state.here), state._replace(round=1, seeds=tuple(seeds.cpu().tolist()))
+            return self._placed(state, state.best), state._replace(round=1, seeds=tuple(seeds.cpu().tolist()))
         state = _informed(state, feedback)
         if state.round > self.knobs.rounds or feedback is None:
-            return self._placed(state, state.here), None
+            return self._placed(state, state.best), None
         pools = [self._pool(state, sample) for sample in range(samples)]
         rows, open_ = (
             np.zeros((samples, self.knobs.drawn, FEATURES), np.float32),
@@ -141,20 +138,20 @@ class Improver(nn.Module):
         stays = np.logical_not(open_.any(axis=1))
         open_[stays, 0] = True  # there is no choice
         chosen = choose("move", self.scores(rows), torch.from_numpy(open_).to(self.scorer.low.device)).cpu().tolist()
-        moved = zip(pools, state.here, chosen, list(stays), strict=True)
+        moved = zip(pools, state.best, chosen, list(stays), strict=True)
         tried = tuple(
-            here if pool is None or stay else pool.moves.after(move, here) for pool, here, move, stay in moved
+            device if pool is None or stay else pool.moves.after(move, device) for pool, device, move, stay in moved
         )
         return self._placed(state, tried), state._replace(round=state.round + 1, tried=tried)
 
     def _pool(self, state: ImproverState, sample: int) -> Pool | None:
-        """Moves from a sample's placement; None where there are none, or its timeline is unknown."""
+        """Moves from a sample's placement; None if there are none, or its timeline is unknown."""
         around, current = neighbourhood(state.problem), state.situations[sample]
         if current is None or not around.grains:
             return None
         return fresh(
             around,
-            state.here[sample],
+            state.best[sample],
             current,
             np.random.default_rng([state.seeds[sample], state.round]),
             self.knobs.drawn,
@@ -162,22 +159,18 @@ class Improver(nn.Module):
 
     def _placed(self, state: ImproverState, devices: Sequence[Devices]) -> tuple[Placement, ...]:
         around = neighbourhood(state.problem)
-        return tuple(around.placement(each, self.knobs.schedule) for each in devices)
+        return tuple(around.placement(device, self.knobs.schedule) for device in devices)
 
 
 def _informed(state: ImproverState, feedback: Sequence[StepResult] | None) -> ImproverState:
-    """The state after the results of what was tried: what is at least as good becomes the placement at hand."""
+    """The state after the results: a tried placement that is at least as good replaces the present one."""
     if feedback is None:
         return state
-    around, here, scores, situations = (
-        neighbourhood(state.problem),
-        list(state.here),
-        list(state.scores),
-        list(state.situations),
-    )
+    around = neighbourhood(state.problem)
+    best, scores, situations = list(state.best), list(state.scores), list(state.situations)
     for sample, (tried, result) in enumerate(zip(state.tried, feedback, strict=True)):
         reached, before = score(state.problem, result), scores[sample]
         if result.timeline is not None and (before is None or reached <= before):
-            here[sample], scores[sample] = tried, reached
+            best[sample], scores[sample] = tried, reached
             situations[sample] = situation(state.problem, around, tried, result)
-    return state._replace(here=tuple(here), scores=tuple(scores), situations=tuple(situations))
+    return state._replace(best=tuple(best), scores=tuple(scores), situations=tuple(situations))

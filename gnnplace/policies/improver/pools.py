@@ -1,8 +1,7 @@
-"""What every move of a pool gains: searches on the training problems, guided by the policy, that evaluate all moves and
-not the best alone.
+"""The gain of every move of a pool: searches that the policy guides on the training problems evaluate all moves.
 
-The states are those that the policy's own search meets (DAgger; Ross, Gordon and Bagnell, AISTATS 2011): it starts from
-random list schedules or a single device, and its ranking is disturbed, more in some searches than in others.
+The policy learns on the states that its own search visits (DAgger; Ross, Gordon and Bagnell, AISTATS 2011). The search
+starts from random list schedules or a single device. Its ranking is disturbed, more in some searches than in others.
 """
 
 from __future__ import annotations
@@ -35,14 +34,15 @@ Rank = Callable[[Float32[np.ndarray, "moves features"]], Float[np.ndarray, " mov
 
 
 class Labelled(NamedTuple):
-    """The moves of a pool that may improve the step, and the share of the
-    step time that each saves, at least 0; one is above.
+    """The moves of a pool that may improve the step, and the share of the step time that each saves.
+
+    Gains are at least 0, and one is above 0.
     """
 
     rows: Float32[np.ndarray, "moves features"]
     gain: Float64[np.ndarray, " moves"]
     moves: Drawn
-    known: Situation  # of the placement that they change
+    situation: Situation  # of the placement that they change
 
 
 class _At(NamedTuple):
@@ -52,7 +52,7 @@ class _At(NamedTuple):
 
 
 class Searched:
-    """A search of a problem whose pools are evaluated whole. It ends early where nothing improves or nothing fits."""
+    """A search whose pools are evaluated whole. It ends early if nothing improves or nothing fits."""
 
     def __init__(self, problem: Problem, rank: Rank, config: MovesConfig, practice: Practice) -> None:
         self._problem, self._rank, self._config = problem, rank, config
@@ -88,7 +88,7 @@ class Searched:
                 failures += 1
 
     def start(self) -> _At | None:
-        """The start of the search, None where it doesn't fit."""
+        """The start of the search, None if it doesn't fit."""
         config, generator = self._config, self._generator
         lists = config.lists if config.lists and generator.random() >= config.from_single else 0
         start = self._starts(self._problem, self._evaluate, generator, lists)
@@ -99,7 +99,7 @@ class Searched:
         return fresh(self._around, at.device, at.situation, self._generator, self._config.drawn, scratch=self._scratch)
 
     def _looked_at(self, device: Devices) -> _At | None:
-        """The situation of a placement; None where it doesn't fit, so that its step is no measure."""
+        """The situation of a placement; None if it doesn't fit, because its step time means nothing then."""
         (result,) = self._evaluate(self._problem, [self._placement(device)], timeline=True)
         if result.feasible_ns is None:
             return None
@@ -111,8 +111,9 @@ class Searched:
         return np.argsort(-(estimate + self._temperature * self._generator.gumbel(size=len(estimate))), kind="stable")
 
     def _gains(self, at: _At, pool: Pool, which: np.ndarray) -> Float64[np.ndarray, " moves"]:
-        """The share of the step time that each of these moves saves; 0
-        where it saves none, and its evaluation may stop early.
+        """The share of the step time that each of these moves saves, at least 0.
+
+        The evaluation of a move that saves nothing may stop early.
         """
         tried = [self._placement(pool.moves.after(int(move), at.device)) for move in which]
         results = self._evaluate(self._problem, tried, limit_ns=at.score.limit_ns)
@@ -128,7 +129,7 @@ class Searched:
 def rows_of(
     problems: Sequence[Problem], config: MovesConfig, practice: Practice
 ) -> Float32[np.ndarray, "moves features"]:
-    """The features of moves from starts of searches on some of the problems. Raises ValueError where no start fits."""
+    """The features of moves from starts of searches on some of the problems. Raises ValueError if no start fits."""
     rows = []
     for number in practice.generator.permutation(len(problems))[:SHOWN].tolist():
         search = Searched(problems[number], lambda rows: rows[:, 0], config, practice)

@@ -1,4 +1,4 @@
-"""Scores moves of a placement by their features: the network of the policy `improver`."""
+"""The network of the improver: it scores moves of a placement by their features."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class MoveScorer(nn.Module):
 
     @property
     def knows_range(self) -> bool:
-        """Whether it has seen moves, or has the range of a checkpoint."""
+        """Whether the scorer has seen moves, or has the range of a checkpoint."""
         return bool(self.low.isfinite().all())
 
     def fit_range(self, rows: Float[Tensor, "moves features"]) -> None:
@@ -60,7 +60,7 @@ class MoveScorer(nn.Module):
 
 
 def squashed(rows: Float[Tensor, "*moves features"]) -> Float[Tensor, "*moves features"]:
-    """As `moves.ranking.squashed`."""
+    """As `gnnplace.moves.ranking.squashed`."""
     return rows.sign() * (STEEPNESS * rows.abs()).log1p()
 
 

@@ -1,6 +1,4 @@
-"""The graph of groups as Placeto sees it: what a grouping makes of a problem,
-and the columns of each group under the placement at hand.
-"""
+"""The graph of groups as Placeto reads it, and the columns of each group under the present placement."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ SEEDS = 2**16  # a random order is one of so many
 
 
 class UnitFacts(NamedTuple):
-    """Of a problem's units: what they cost, which feeds which, when their
-    work can start, where they may stand, and their ops.
-    """
+    """The facts of a problem's units: costs, edges, earliest starts, allowed devices, and their ops."""
 
     work: Float[Tensor, "units devices"]
     bytes: Float[Tensor, "units 2"]  # that they produce, and that they keep
@@ -69,45 +65,46 @@ def unit_facts(problem: Problem, units: Units) -> UnitFacts:
     )
 
 
-def placed_graph(of: UnitFacts, grouping: Int[Tensor, "leading units"], groups: int, sums: Sums) -> PlacedGraph:
-    """What groupings make of the units; groups come by when their work can
-    start, which is topological where they have no cycles.
+def placed_graph(facts: UnitFacts, grouping: Int[Tensor, "leading units"], groups: int, sums: Sums) -> PlacedGraph:
+    """The graphs that groupings make of the units.
+
+    Groups are ordered by when their work can start, which is a topological order if they have no cycles.
     """
-    used = sum_by_group(grouping, of.work.new_ones(len(of.work), 1), groups).squeeze(-1) > 0
+    used = sum_by_group(grouping, facts.work.new_ones(len(facts.work), 1), groups).squeeze(-1) > 0
     rows = grouping.cpu().numpy()
-    orders = np.stack([group_order(of.starts, row, groups)[0] for row in rows])
-    before = np.stack([leading_to(of.op_edges, row[of.of_op.cpu().numpy()], groups) for row in rows])
+    orders = np.stack([group_order(facts.starts, row, groups)[0] for row in rows])
+    before = np.stack([leading_to(facts.op_edges, row[facts.of_op.cpu().numpy()], groups) for row in rows])
     return PlacedGraph(
         grouping,
         torch.from_numpy(orders).to(grouping.device),
-        choiceless(group_allowed(grouping, of.allowed, groups), used),
-        sum_by_group(grouping, of.work, groups),
-        relative(sum_by_group(grouping, of.bytes, groups)),
+        choiceless(group_allowed(grouping, facts.allowed, groups), used),
+        sum_by_group(grouping, facts.work, groups),
+        relative(sum_by_group(grouping, facts.bytes, groups)),
         relatives(
-            group_adjacency(grouping, of.edges, groups) > 0, torch.from_numpy(before).to(grouping.device), used, sums
+            group_adjacency(grouping, facts.edges, groups) > 0, torch.from_numpy(before).to(grouping.device), used, sums
         ),
     )
 
 
-def shuffled(of: PlacedGraph, seeds: Int[Tensor, " leading"]) -> PlacedGraph:
-    """The same with the groups in an order that the seed of each grouping draws; empty ones still come last."""
+def shuffled(graph: PlacedGraph, seeds: Int[Tensor, " leading"]) -> PlacedGraph:
+    """The graph with its groups in an order drawn from each grouping's seed; empty ones still come last."""
     rows = []
     for order, count, seed in zip(
-        of.order.cpu().numpy(), of.relatives.used.sum(1).cpu().tolist(), seeds.cpu().tolist(), strict=True
+        graph.order.cpu().numpy(), graph.relatives.used.sum(1).cpu().tolist(), seeds.cpu().tolist(), strict=True
     ):
         rows.append(np.concatenate([np.random.default_rng(seed).permutation(order[:count]), order[count:]]))
-    return of._replace(order=torch.from_numpy(np.stack(rows)).to(of.order.device))
+    return graph._replace(order=torch.from_numpy(np.stack(rows)).to(graph.order.device))
 
 
-def standing(of: PlacedGraph, facts: UnitFacts, device: Int[Tensor, " units"]) -> Int[Tensor, "leading groups"]:
-    """Where most of each group's work stands, of where it may, when the units stand on these devices."""
-    there = nn.functional.one_hot(device, facts.work.shape[1]) * facts.work.amin(1, keepdim=True)
-    work = sum_by_group(of.grouping, there, of.order.shape[1])
-    return work.masked_fill(~of.allowed, -1.0).argmax(-1)
+def standing(graph: PlacedGraph, facts: UnitFacts, device: Int[Tensor, " units"]) -> Int[Tensor, "leading groups"]:
+    """The device with most of each group's work, among its allowed devices, if the units stand on `device`."""
+    of_unit = nn.functional.one_hot(device, facts.work.shape[1]) * facts.work.amin(1, keepdim=True)
+    work = sum_by_group(graph.grouping, of_unit, graph.order.shape[1])
+    return work.masked_fill(~graph.allowed, -1.0).argmax(-1)
 
 
 def columns(
-    of: PlacedGraph,
+    graph: PlacedGraph,
     device: Int[Tensor, "samples groups"],
     turn: int,
     began: Float[Tensor, "samples groups"] | None,
@@ -115,43 +112,42 @@ def columns(
 ) -> Float[Tensor, "leading groups each columns"]:
     """The columns of all groups before the decision number `turn`, when they stand on `device`.
 
-    A group's work where it stands and the bytes that it produces, over the largest; whether it was visited and whether
-    it is its turn; when it `began` in the last step, from the start of the group whose turn it is, over the largest
-    distance; the bytes that it keeps, over the largest; its device, one-hot. The authors' code divides start times by
-    the largest that is later alone, which may be none.
+    The columns are: the group's work on its device and its output bytes, both over the largest; whether it was visited,
+    and whether it is its turn; when it `began` in the last step, relative to the group whose turn it is, over the
+    largest distance; with `memory` the bytes that it keeps, over the largest; its device, one-hot. The authors' code
+    divides start times by the largest later one alone, which may not exist.
     """
-    stands = by_graph(device, len(of.order))
+    stands = by_graph(device, len(graph.order))
     visited, current = (
-        torch.zeros_like(of.work[..., 0]).scatter_(1, some, 1.0)
-        for some in (of.order[:, :turn], of.order[:, turn, None])
+        torch.zeros_like(graph.work[..., 0]).scatter_(1, some, 1.0)
+        for some in (graph.order[:, :turn], graph.order[:, turn, None])
     )
-    of_group = [of.bytes[..., 0], visited, current, *([of.bytes[..., 1]] if memory else [])]
-    of_sample = [relative(of.work.gather(2, stands))]
+    of_group = [graph.bytes[..., 0], visited, current, *([graph.bytes[..., 1]] if memory else [])]
+    of_sample = [relative(graph.work.gather(2, stands))]
     if began is not None:
-        start = by_graph(began, len(of.order))
-        here = start.gather(1, of.order[:, turn].view(-1, 1, 1).expand(-1, 1, start.shape[2]))
-        of_sample.append(relative(start - here))
+        start = by_graph(began, len(graph.order))
+        of_current = start.gather(1, graph.order[:, turn].view(-1, 1, 1).expand(-1, 1, start.shape[2]))
+        of_sample.append(relative(start - of_current))
     shared = torch.stack(of_group, dim=-1).unsqueeze(2).expand(-1, -1, stands.shape[2], -1)
-    return torch.cat([torch.stack(of_sample, dim=-1), shared, nn.functional.one_hot(stands, of.work.shape[2])], dim=-1)
+    devices = nn.functional.one_hot(stands, graph.work.shape[2])
+    return torch.cat([torch.stack(of_sample, dim=-1), shared, devices], dim=-1)
 
 
 def start_times(
-    of: PlacedGraph, facts: UnitFacts, samples: int, results: Sequence[StepResult] | None
+    graph: PlacedGraph, facts: UnitFacts, samples: int, results: Sequence[StepResult] | None
 ) -> Float[Tensor, "samples groups"]:
-    """When the first op of each group began, in ns; 0 for all groups
-    of a step without a timeline, and for empty ones.
-    """
+    """The start of each group's first op, in ns; 0 for empty groups, and without a timeline."""
     starts = np.zeros((samples, len(facts.of_op)), np.float32)
     for sample, result in enumerate(results or ()):
         starts[sample] = 0 if result.timeline is None else result.timeline.start_ns
-    group = of.grouping[:, facts.of_op].repeat_interleave(samples // len(of.grouping), 0)
-    first = facts.work.new_full((samples, of.order.shape[1]), torch.inf)
+    group = graph.grouping[:, facts.of_op].repeat_interleave(samples // len(graph.grouping), 0)
+    first = facts.work.new_full((samples, graph.order.shape[1]), torch.inf)
     first = first.scatter_reduce(1, group, torch.from_numpy(starts).to(group.device), "amin")
     return first.masked_fill(first.isinf(), 0.0)
 
 
 def by_graph(rows: Float[Tensor, "samples groups"] | Int64[Tensor, "samples groups"], leading: int) -> Tensor:
-    """What samples have, with the samples of one grouping side by side: `[leading, groups, each]`."""
+    """The rows of samples, with the samples of one grouping side by side: `[leading, groups, each]`."""
     return rows.view(leading, -1, rows.shape[1]).transpose(1, 2)
 
 

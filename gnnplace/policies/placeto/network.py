@@ -1,5 +1,4 @@
-"""Placeto's network: messages along the graph and against it, pools over the relatives of the group at hand, and a head
-for its device.
+"""Placeto's network: messages along and against the graph, pools over the current group's relatives, a device head.
 
 Addanki et al., "Placeto: Learning Generalizable Device Placement Algorithms for Distributed Machine Learning" (NeurIPS
 2019), and its workshop paper (2018). Where the papers leave sizes open they are those of the authors' code, with Glorot
@@ -30,9 +29,9 @@ FEW_ROWS = 1 << 11  # above it products are large by themselves: side by side th
 class PlacetoNetwork(nn.Module):
     """The logits of `devices` for one node of each graph.
 
-    With `residual`, as in the authors' code, a transform of a node's own columns is added to what it hears in each of
-    `rounds` rounds. Without, a round is the papers' equation `x_v <- g(sum of f(x_u))` alone. `sums` are sums over sets
-    of nodes, or their means.
+    With `residual`, as in the authors' code, a transform of a node's own columns is added to its messages in each of
+    `rounds` rounds. Without it a round is the papers' equation `x_v <- g(sum of f(x_u))` alone. `sums` are sums over
+    sets of nodes, or their means.
     """
 
     def __init__(self, columns: int, devices: int, *, rounds: int, residual: bool = True, sums: Sums = "sum") -> None:
@@ -46,42 +45,43 @@ class PlacetoNetwork(nn.Module):
         glorot(self)
 
     def forward(
-        self, node: Float[Tensor, "graphs nodes each columns"], of: Relatives, current: Int[Tensor, " graphs"]
+        self, node: Float[Tensor, "graphs nodes each columns"], relatives: Relatives, current: Int[Tensor, " graphs"]
     ) -> Float[Tensor, "graphs each devices"]:
         """The logits of node `current[i]` of graph i."""
         hidden = self.transform(node)
-        embedding = torch.cat(self._ways(hidden, of), dim=-1)
-        members = weights(around(of, current), self.sums)
+        embedding = torch.cat(self._ways(hidden, relatives), dim=-1)
+        members = weights(around(relatives, current), self.sums)
         pooled = [pool(embedding, members[:, number]) for number, pool in enumerate(self.pools)]
-        here = embedding[torch.arange(len(current), device=current.device), current]
-        return self.head(torch.cat([*pooled, here], dim=-1))
+        itself = embedding[torch.arange(len(current), device=current.device), current]
+        return self.head(torch.cat([*pooled, itself], dim=-1))
 
-    def _ways(self, hidden: Float[Tensor, "graphs nodes each columns"], of: Relatives) -> tuple[Tensor, ...]:
+    def _ways(self, hidden: Float[Tensor, "graphs nodes each columns"], relatives: Relatives) -> tuple[Tensor, ...]:
         if hidden.shape[:-1].numel() > FEW_ROWS:
-            return self.down(hidden, of.from_parents), self.up(hidden, of.from_children)
-        return both_ways((self.down, self.up), hidden, torch.stack([of.from_parents, of.from_children])).unbind()
+            return self.down(hidden, relatives.from_parents), self.up(hidden, relatives.from_children)
+        neighbours = torch.stack([relatives.from_parents, relatives.from_children])
+        return both_ways((self.down, self.up), hidden, neighbours).unbind()
 
 
 def visited(
     network: PlacetoNetwork,
     node: Float[Tensor, "graphs nodes each columns"],
-    of: Relatives,
+    relatives: Relatives,
     current: Int[Tensor, " graphs"],
     *,
     visits: int,
 ) -> Float[Tensor, "graphs each devices"]:
-    """The logits at one of so many visits.
+    """The logits at one of `visits` visits.
 
-    Where the activations of all would fill memories the backward pass computes them again.
+    If the activations of all visits exceed `MOST_ROWS`, the backward pass computes them again.
     """
     rows = visits * node.shape[:-1].numel() * network.down.rounds
     if not torch.is_grad_enabled() or rows <= MOST_ROWS:
-        return network(node, of, current)
-    return checkpoint(network, node, of, current, use_reentrant=False, preserve_rng_state=False)
+        return network(node, relatives, current)
+    return checkpoint(network, node, relatives, current, use_reentrant=False, preserve_rng_state=False)
 
 
 class Messages(nn.Module):
-    """Rounds of messages in one direction; nodes that hear from nobody keep what they began with."""
+    """Rounds of messages in one direction; nodes without neighbours keep their start."""
 
     def __init__(self, width: int, rounds: int, residual: bool) -> None:
         super().__init__()
@@ -99,8 +99,9 @@ def both_ways(
     start: Float[Tensor, "graphs nodes each width"],
     neighbours: Float[Tensor, "ways graphs nodes nodes"],
 ) -> Float[Tensor, "ways graphs nodes each width"]:
-    """The messages of each direction, side by side: their matrices are
-    small, and half as many products take half the time.
+    """The messages of each direction, computed side by side.
+
+    Their matrices are small: half as many products take half the time.
     """
     sent, received = (SideBySide([getattr(way, part) for way in ways]) for part in ("sent", "heard"))
     hears = (neighbours.sum(-1) > 0)[..., None, None]
@@ -113,10 +114,10 @@ def both_ways(
 
 
 class SideBySide:
-    """Perceptrons of equal widths, each for rows of its own."""
+    """Perceptrons of equal widths, each with its own rows, as one batch of products."""
 
     def __init__(self, perceptrons: Sequence[nn.Sequential]) -> None:
-        layers = [[layer for layer in each if isinstance(layer, nn.Linear)] for each in perceptrons]
+        layers = [[layer for layer in perceptron if isinstance(layer, nn.Linear)] for perceptron in perceptrons]
         self._layers = [
             (
                 torch.stack([layer.weight.t() for layer in same]),

@@ -1,15 +1,16 @@
-"""Placeto (Addanki, Venkatakrishnan, Gupta, Mao and Alizadeh, NeurIPS 2019; as a workshop paper 2018): a placement
-improved group by group.
+"""Placeto (Addanki, Venkatakrishnan, Gupta, Mao and Alizadeh, NeurIPS 2019): a placement is improved group by group.
+
+It was a workshop paper in 2018.
 
 An episode starts from a complete placement and visits every group of ops once. Each visit may move the group at hand;
 everything else stays. A graph neural network embeds the groups of the placement so far (`network.py`), so that what it
 learns carries over to graphs that it never saw.
 
-What the papers leave open and what is done: groups are parts that METIS cuts each pass of training into; an episode
-starts on the fastest device; groups are visited by when their work can start. Further columns, and a transform of a
-group's own columns that is added in every round, are those of the authors' code. What the authors left for later,
-groups learned together with the placement, is `grouping: learned`: the Grouper of Mirhoseini et al. (ICLR 2018) decides
-first and learns from what its groups' placement takes.
+What the papers leave open, decided here: groups are parts that METIS cuts each pass of training into; an episode starts
+on the fastest device; groups are visited by when their work can start. Further columns, and a transform of a group's
+own columns that is added in every round, are those of the authors' code. The authors left groups that are learned
+together with the placement for later: that is `grouping: learned`. The Grouper of Mirhoseini et al. (ICLR 2018) decides
+first, and learns from the step time of its groups' placement.
 """
 
 from __future__ import annotations
@@ -60,8 +61,7 @@ from gnnplace.units.units import Units, UnitsName, units
 
 @dataclass(frozen=True)
 class PlacetoConfig(PolicyConfig):
-    """Placeto (Addanki et al., NeurIPS 2019): group by group a placement is improved, as a graph neural network sees
-    it.
+    """Placeto (Addanki et al., NeurIPS 2019): a graph neural network improves a placement group by group.
 
     Args:
         kind: names this policy
@@ -113,16 +113,16 @@ class PlacetoConfig(PolicyConfig):
 
     @property
     def encoders(self) -> Mapping[str, Mapping[str, str]]:
-        """Its own GNN alone: it reads where groups stand, which no encoder of ops knows."""
+        """Its own GNN alone, because it reads the devices of groups, which no encoder of ops does."""
         return {"gnn": {}}
 
     @property
     def columns(self) -> int:
-        """Columns of a group beside its device: work, bytes, visited, current, and those of the code."""
+        """Columns of a group beside its device: work, bytes, visited, current, and two of the authors' code."""
         return 4 + self.start_time + self.memory
 
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
-        """Named devices. Raises ValueError where clusters differ in their number."""
+        """Named devices. Raises ValueError if clusters differ in their number."""
         return PolicyShape(named_devices(problems, self.kind))
 
     def build(self, shape: PolicyShape, groupings: int, seed: int) -> Placeto:
@@ -130,9 +130,7 @@ class PlacetoConfig(PolicyConfig):
 
 
 class PlacetoConstants(NamedTuple):
-    """Of a problem: its units, what an op encoder reads of them, the start of
-    episodes, and the graph of groups where these are fixed.
-    """
+    """The constants of a problem: units, input of the op encoder, start of episodes, and the graph of fixed groups."""
 
     units: Units
     facts: UnitFacts
@@ -142,12 +140,13 @@ class PlacetoConstants(NamedTuple):
 
 
 class PlacetoState(NamedTuple):
-    """Where an episode stands: the graph of groups and their devices, which
-    the first step makes, and how many groups were visited.
+    """The state of an episode: the graph of groups, their devices, and the number of visited groups.
+
+    The first step makes graph and devices.
     """
 
     samples: int
-    of: PlacetoConstants
+    constants: PlacetoConstants
     graph: PlacedGraph | None = None
     device: Int[Tensor, "samples groups"] | None = None
     turn: int = 0
@@ -156,10 +155,10 @@ class PlacetoState(NamedTuple):
 class Placeto(nn.Module):
     """Visits one group after another and chooses its device, given the placement of all others.
 
-    Reads of every group (`placed_graph.columns`) its work where it stands, the bytes that it produces, whether it was
-    visited, whether it is its turn, its device; optionally when it began in the last step (feedback "timeline") and the
-    bytes that it keeps. Messages run along the graph of groups and against it; the group at hand sees pools of its
-    ancestors, of its descendants and of the others.
+    Reads of every group (`graph.columns`) its work where it stands, the bytes that it produces, whether it was visited,
+    whether it is its turn, its device; optionally when it began in the last step (feedback "timeline") and the bytes
+    that it keeps. Messages run along the graph of groups and against it; the group at hand sees pools of its ancestors,
+    of its descendants and of the others.
 
     Decides in the first step of an episode, which proposes its start, "group" (an option a group, for each unit:
     `Int[groupings units]`) where groups are learned, "order" (a seed for each grouping) where visits are in random
@@ -168,8 +167,8 @@ class Placeto(nn.Module):
     have no device in common, as in `Hierarchical`. An episode has as many visits as there are groups, units at most;
     empty groups come last and have no choice.
 
-    Learns from the log-probability of each step's decisions: under `evaluates: every` from what each visit improves,
-    else from what the last placement takes; the first step, and so the Grouper, from what the last placement takes
+    Learns from the log-probability of each step's decisions. Under `evaluates: every` a visit is rewarded for its
+    improvement, else for the last placement. The first step, and so the Grouper, is rewarded for the last placement
     either way. A Grouper can imitate a clustering (`grouping_target`). Weights are for one number of devices.
     """
 
@@ -188,31 +187,30 @@ class Placeto(nn.Module):
         self._best: WeakKeyDictionary[Problem, Int[Tensor, " units"]] = WeakKeyDictionary()
 
     def reset(self, problem: Problem, samples: int) -> PlacetoState:
-        """Raises ValueError where the policy has learned another number of devices."""
+        """Raises ValueError if the policy has learned another number of devices."""
         require_devices(problem, self.devices)
-        of = self._constants.of(problem, self)
+        constants = self._constants.of(problem, self)
         if problem in self._best:
-            of = of._replace(start=self._best[problem].to(of.start.device))
-        return PlacetoState(samples, of)
+            constants = constants._replace(start=self._best[problem].to(constants.start.device))
+        return PlacetoState(samples, constants)
 
     def _of_problem(self, problem: Problem) -> PlacetoConstants:
-        of_ops = units(problem.graph, self.knobs.units)
-        facts = unit_facts(problem, of_ops)
-        start = torch.full((of_ops.num_units,), fastest_device(problem))
+        grouped = units(problem.graph, self.knobs.units)
+        facts = unit_facts(problem, grouped)
+        start = torch.full((grouped.num_units,), fastest_device(problem))
         if self.op_encoder is not None:
-            return PlacetoConstants(of_ops, facts, self.op_encoder.constants(problem, of_ops), start, None)
-        few = of_ops.num_units <= self.knobs.groups
-        group = (
-            torch.arange(of_ops.num_units)
-            if few
-            else torch.from_numpy(within_passes(problem, of_ops, self.knobs.groups))
-        )
+            return PlacetoConstants(grouped, facts, self.op_encoder.constants(problem, grouped), start, None)
+        few = grouped.num_units <= self.knobs.groups
+        if few:
+            group = torch.arange(grouped.num_units)
+        else:
+            group = torch.from_numpy(within_passes(problem, grouped, self.knobs.groups))
         used, group = group.unique(return_inverse=True)
         graph = placed_graph(facts, group[None], len(used), self.knobs.sums)
-        return PlacetoConstants(of_ops, facts, None, start, graph)
+        return PlacetoConstants(grouped, facts, None, start, graph)
 
     def continue_from(self, problem: Problem, placement: Placement) -> None:
-        """Later episodes of the problem start from this placement, where the knob `start` says so."""
+        """Starts later episodes of the problem from this placement, with `start: best`."""
         if self.knobs.start == "best":
             self._best[problem] = torch.from_numpy(
                 devices_of_units(problem, units(problem.graph, self.knobs.units), placement)
@@ -220,7 +218,7 @@ class Placeto(nn.Module):
 
     def widen_ranges(self, problems: Sequence[Problem]) -> None:
         if self.op_encoder is not None:
-            self.op_encoder.widen_ranges([self.reset(problem, 1).of.ops for problem in problems])
+            self.op_encoder.widen_ranges([self.reset(problem, 1).constants.ops for problem in problems])
 
     def step(
         self, state: PlacetoState, choose: Choose, feedback: Sequence[StepResult] | None
@@ -231,41 +229,38 @@ class Placeto(nn.Module):
         assert graph is not None and device is not None
         of_unit = device.gather(1, graph.grouping.repeat_interleave(len(device) // len(graph.grouping), 0))
         placements = unit_placements(
-            state.of.units, soft_placement(of_unit, state.of.facts.allowed), self.knobs.schedule
+            state.constants.units, soft_placement(of_unit, state.constants.facts.allowed), self.knobs.schedule
         )
-        done = state.turn == min(graph.order.shape[1], state.of.units.num_units)
+        done = state.turn == min(graph.order.shape[1], state.constants.units.num_units)
         return placements, None if done else state
 
     def _begun(self, state: PlacetoState, choose: Choose) -> PlacetoState:
-        """The state with its groups, their order and where they stand at first."""
-        graph = state.of.graph
+        """The state with its groups, their order and their first devices."""
+        constants, graph = state.constants, state.constants.graph
         if graph is None:
-            graph = placed_graph(
-                state.of.facts, self._group(state, choose, self.knobs.sharpness), self.knobs.groups, self.knobs.sums
-            )
+            grouping = self._group(state, choose, self.knobs.sharpness)
+            graph = placed_graph(constants.facts, grouping, self.knobs.groups, self.knobs.sums)
         if self.knobs.order == "random":
             graph = shuffled(graph, choose("order", graph.work.new_zeros(len(graph.order), SEEDS)))
-        each = state.samples // len(graph.order)
+        samples = state.samples // len(graph.order)  # of each grouping
         if self.knobs.start == "random":
-            legal = graph.allowed.repeat_interleave(each, 0)
-            return state._replace(
-                graph=graph, device=choose("start", torch.zeros_like(legal, dtype=torch.float32), legal)
-            )
-        return state._replace(
-            graph=graph, device=standing(graph, state.of.facts, state.of.start).repeat_interleave(each, 0)
-        )
+            legal = graph.allowed.repeat_interleave(samples, 0)
+            device = choose("start", torch.zeros_like(legal, dtype=torch.float32), legal)
+            return state._replace(graph=graph, device=device)
+        device = standing(graph, constants.facts, constants.start).repeat_interleave(samples, 0)
+        return state._replace(graph=graph, device=device)
 
     def _visited(self, state: PlacetoState, choose: Choose, feedback: Sequence[StepResult] | None) -> PlacetoState:
         """The state after the visit of the next group."""
         graph, device = state.graph, state.device
         assert graph is not None and device is not None
-        current, each = graph.order[:, state.turn], len(device) // len(graph.order)
-        began = start_times(graph, state.of.facts, len(device), feedback) if self.knobs.start_time else None
+        current, samples = graph.order[:, state.turn], len(device) // len(graph.order)
+        began = start_times(graph, state.constants.facts, len(device), feedback) if self.knobs.start_time else None
         node = columns(graph, device, state.turn, began, self.knobs.memory)
         logits = visited(self.network, node, graph.relatives, current, visits=graph.order.shape[1]).flatten(0, 1)
-        legal = graph.allowed[torch.arange(len(current), device=current.device), current].repeat_interleave(each, 0)
+        legal = graph.allowed[torch.arange(len(current), device=current.device), current].repeat_interleave(samples, 0)
         chosen = choose("device", logits, legal)
-        moved = device.scatter(1, current.repeat_interleave(each, 0).unsqueeze(1), chosen.unsqueeze(1))
+        moved = device.scatter(1, current.repeat_interleave(samples, 0).unsqueeze(1), chosen.unsqueeze(1))
         return state._replace(device=moved, turn=state.turn + 1)
 
     def group(self, state: PlacetoState, choose: Choose) -> Int[Tensor, "leading units"]:
@@ -274,19 +269,20 @@ class Placeto(nn.Module):
 
     def _group(self, state: PlacetoState, choose: Choose, sharpness: float) -> Int[Tensor, "leading units"]:
         assert self.op_encoder is not None and self.grouper is not None
-        given = choose.given("group")
-        leading = math.gcd(state.samples, self.groupings) if given is None else len(given)
-        return choose("group", (sharpness * self.grouper(self.op_encoder(state.of.ops))).expand(leading, -1, -1))
+        recorded = choose.given("group")
+        leading = math.gcd(state.samples, self.groupings) if recorded is None else len(recorded)
+        return choose("group", (sharpness * self.grouper(self.op_encoder(state.constants.ops))).expand(leading, -1, -1))
 
     def grouping_parameters(self) -> Iterator[nn.Parameter]:
-        """Those of the op encoder and of the Grouper; none where groups are fixed."""
+        """The parameters of the op encoder and of the Grouper; none if groups are fixed."""
         for part in (self.op_encoder, self.grouper):
             if part is not None:
                 yield from part.parameters()
 
     def grouping_target(self, problem: Problem) -> Mapping[str, Int[Tensor, "1 units"]]:
-        """The clustering of a problem's units as choices of "group". Raises
-        ValueError where groups are fixed: they are that already.
+        """The clustering of a problem's units as choices of "group".
+
+        Raises ValueError if groups are fixed: then they are that clustering.
         """
         if self.grouper is None:
             raise ValueError(

@@ -1,8 +1,8 @@
-"""Who is related to whom in graphs of groups: who feeds whom, and which groups' ops lead to ops of which others.
+"""Relatives of groups: which groups feed a group, and which groups' ops lead to its ops.
 
-Placeto's ancestors are those in its graph of groups. Ours have cycles, since a variable stands with its update: nearly
-all groups of a training step would be ancestors of each other. So a group is an ancestor of another where a path of ops
-leads from one to the other. It may be its descendant, too; it is never its own.
+Placeto's ancestors are those in its graph of groups. The graphs of groups here have cycles, since a variable stands
+with its update: nearly all groups of a training step would be ancestors of each other. So a group is an ancestor of
+another if a path of ops leads from one to the other. It may be its descendant, too; it is never its own.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ Sums = Literal["sum", "mean"]
 
 
 class Relatives(NamedTuple):
-    """Of each graph: what a node hears from its parents and from its children, its ancestors, and which nodes are
-    there.
+    """The relatives in each graph: weights of parents and of children, ancestors, and which nodes have members.
 
     `from_parents[i, v, u]` weighs parent u of node v in graph i: 1, or 1 over the number of parents; 0 for other nodes.
     """
@@ -36,7 +35,7 @@ def relatives(
     used: Bool[Tensor, "graphs nodes"],
     sums: Sums,
 ) -> Relatives:
-    """The relatives where node u feeds node v if `feeds[i, u, v]`, and is an ancestor of it if `before[i, v, u]`."""
+    """The relatives: node u feeds node v if `feeds[i, u, v]`, and is an ancestor of it if `before[i, v, u]`."""
     feeds = others(feeds)
     return Relatives(weights(feeds.transpose(1, 2), sums), weights(feeds, sums), others(before), used)
 
@@ -44,8 +43,9 @@ def relatives(
 def leading_to(
     edges: Int64[np.ndarray, "2 edges"], group: Int64[np.ndarray, " ops"], groups: int
 ) -> Bool[np.ndarray, "groups groups"]:
-    """Entry `[v, u]` is True where a path of ops leads from group u to group
-    v; edges are in topological order of their destinations.
+    """Entry `[v, u]` is True if a path of ops leads from group u to group v.
+
+    The edges are in topological order of their destinations.
     """
     # sets of groups, as the bits of integers
     bits, before = [1 << number for number in group.tolist()], [0] * len(group)
@@ -62,16 +62,16 @@ def leading_to(
 
 
 def others(related: Bool[Tensor, "graphs nodes nodes"]) -> Bool[Tensor, "graphs nodes nodes"]:
-    """Without what relates a node to itself."""
+    """The relation without the diagonal."""
     return related & ~torch.eye(related.shape[-1], dtype=torch.bool, device=related.device)
 
 
-def around(of: Relatives, node: Int[Tensor, " graphs"]) -> Bool[Tensor, "graphs 3 nodes"]:
+def around(related: Relatives, node: Int[Tensor, " graphs"]) -> Bool[Tensor, "graphs 3 nodes"]:
     """The ancestors of one node in each graph, its descendants, and the nodes with no path to or from it."""
     graph = torch.arange(len(node), device=node.device)
-    up, down, itself = of.ancestors[graph, node], of.ancestors[graph, :, node], torch.zeros_like(of.used)
+    up, down, itself = related.ancestors[graph, node], related.ancestors[graph, :, node], torch.zeros_like(related.used)
     itself[graph, node] = True
-    return torch.stack([up, down, of.used & ~(up | down | itself)], dim=1)
+    return torch.stack([up, down, related.used & ~(up | down | itself)], dim=1)
 
 
 def weights(among: Bool[Tensor, "*sets nodes"], sums: Sums) -> Float[Tensor, "*sets nodes"]:

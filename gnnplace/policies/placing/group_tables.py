@@ -1,6 +1,4 @@
-"""What a placer observes of groups of units: their order, and the
-tables of one grouping made from those of its units.
-"""
+"""The constants of groups of units that a placer observes, made from those of their units, and the groups' order."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from gnnplace.units.units import Units, UnitTransfers, group_edges, unit_transfe
 
 
 class TablesOfUnits(NamedTuple):
-    """The constants of one problem, from which the tables of every grouping are made."""
+    """The constants of one problem's units; the tables of every grouping are made from them."""
 
     units: UnitTables
     starts: UnitStarts
@@ -35,17 +33,17 @@ def tables_of_units(problem: Problem, units: Units) -> TablesOfUnits:
 def group_order(
     starts: UnitStarts, group: Int64[np.ndarray, " units"], groups: int
 ) -> tuple[Int64[np.ndarray, " groups"], int]:
-    """Groups by the mean start of their work, then by number; empty ones come last. And how many are not empty."""
+    """The groups by the mean start of their work, then by number, empty ones last; and how many are not empty."""
     work, start = (np.bincount(group, weights=values, minlength=groups) for values in starts)
     mean = np.divide(start, work, out=np.full(groups, np.inf), where=work > 0)
     return np.argsort(mean, kind="stable").astype(np.int64), int((work > 0).sum())
 
 
 def group_tables(
-    of: TablesOfUnits, group: Int64[np.ndarray, " units"], order: Int64[np.ndarray, " used"], groups: int
+    constants: TablesOfUnits, group: Int64[np.ndarray, " units"], order: Int64[np.ndarray, " used"], groups: int
 ) -> UnitTables:
-    """Tables of the groups that have members; group `order[t]` is number t here."""
-    units = of.units
+    """The tables of the groups with members; group `order[t]` is number t in them."""
+    units = constants.units
     position = np.zeros(groups, np.int64)
     position[order] = np.arange(len(order))
     member = position[group]
@@ -54,57 +52,59 @@ def group_tables(
     persistent, memory = (
         np.bincount(member, weights=values, minlength=len(order)) for values in (units.persistent, units.memory)
     )
+    block = _blocks(constants, member, len(order))
+    neighbours = peers(group_edges(constants.transfers, member, len(order)), len(order))
     return UnitTables(
-        time_ns, persistent, memory, _blocks(of, member, len(order)), *peers(group_edges(of.transfers, member,
-        len(order)), len(order)),
-        units.ns_per_byte, units.latency_ns, units.capacity,
-    )  # fmt: skip
+        time_ns, persistent, memory, block, *neighbours, units.ns_per_byte, units.latency_ns, units.capacity
+    )
 
 
-def _blocks(of: TablesOfUnits, member: Int64[np.ndarray, " units"], count: int) -> Int64[np.ndarray, " used"]:
-    """The block of units in which most of a group's work lies."""
-    blocks = int(of.units.block.max()) + 1
+def _blocks(constants: TablesOfUnits, member: Int64[np.ndarray, " units"], count: int) -> Int64[np.ndarray, " used"]:
+    """The block with most of each group's work."""
+    blocks = int(constants.units.block.max()) + 1
     work: Float[np.ndarray, " cells"] = np.bincount(
-        member * blocks + of.units.block, weights=of.starts.work_ns, minlength=count * blocks
+        member * blocks + constants.units.block, weights=constants.starts.work_ns, minlength=count * blocks
     )
     return work.reshape(count, blocks).argmax(axis=1)
 
 
 class PlacedGroups:
-    """Placements of groups that grow together, `samples / groupings` of each grouping, as a Placer observes them.
+    """Placements of groups that grow together, `samples / groupings` for each grouping, as a Placer observes them.
 
-    Observations are those of the devices before each group; those before an empty group are zeros, and where it is
-    placed doesn't matter.
+    Observations are those of the devices before each group; they are zeros before an empty group, whose device doesn't
+    matter.
 
     `order` (`Int[groupings groups]`) is the order in which each grouping's groups are placed, empty ones last; `used`
     (`Bool[groupings groups]`) is True for the steps that place a group with members.
     """
 
-    def __init__(self, of: TablesOfUnits, grouping: Int[Tensor, "leading units"], groups: int, samples: int) -> None:
-        self._device, self._groups, self._devices = grouping.device, groups, of.units.time_ns.shape[1]
+    def __init__(
+        self, constants: TablesOfUnits, grouping: Int[Tensor, "leading units"], groups: int, samples: int
+    ) -> None:
+        self._device, self._groups, self._devices = grouping.device, groups, constants.units.time_ns.shape[1]
         rows = grouping.cpu().numpy()
-        orders = [group_order(of.starts, row, groups) for row in rows]
+        orders = [group_order(constants.starts, row, groups) for row in rows]
         self.order = torch.from_numpy(np.stack([order for order, _ in orders])).to(self._device)
         counts = torch.tensor([count for _, count in orders], device=self._device)
         self.used = torch.arange(groups, device=self._device) < counts.unsqueeze(1)
-        each = samples // len(rows)
+        samples_each = samples // len(rows)
         self._partial = [
-            PartialPlacements(group_tables(of, row, order[:count], groups), each)
+            PartialPlacements(group_tables(constants, row, order[:count], groups), samples_each)
             for row, (order, count) in zip(rows, orders, strict=True)
         ]
 
     def observe(self) -> Float[Tensor, "samples devices observations"]:
-        """What is known of each device for the next group."""
+        """The observations of each device for the next group."""
         return self._tensor([p.observe() if p.placed < p.device.shape[1] else self._nothing(p) for p in self._partial])
 
     def place(self, device: Int[Tensor, " samples"]) -> None:
-        """Put the next group on a device in each sample; `observe` comes first."""
+        """Puts the next group on a device in each sample; `observe` comes first."""
         for partial, chosen in zip(self._partial, np.split(device.cpu().numpy(), len(self._partial)), strict=True):
             if partial.placed < partial.device.shape[1]:
                 partial.place(chosen)
 
     def replay(self, device: Int[Tensor, "samples groups"]) -> Float[Tensor, "samples groups devices observations"]:
-        """Every observation on the way to known placements."""
+        """All observations on the way to given placements."""
         chosen = np.split(device.cpu().numpy(), len(self._partial))
         return self._tensor(
             [self._replayed(partial, rows) for partial, rows in zip(self._partial, chosen, strict=True)]

@@ -1,14 +1,15 @@
-"""The Placer: a sequence-to-sequence network with attention that reads all groups, then writes a device for each, in
-the same order.
+"""The Placer: a sequence-to-sequence network with attention that reads all groups, then writes a device for each.
 
 Mirhoseini et al. (ICLR 2018, section 3.2): a bi-directional LSTM encoder, an LSTM decoder with content-based attention,
 and `C tanh(l / T)` on its logits. `Seq2Seq` is the paper's; `ObservingPlacer` takes any number of devices. Without the
 backward layer and the bound it is the network of ColocRL (Mirhoseini et al., ICML 2017, section 3.2).
 
-What the paper leaves open: "LSTM hidden size 256" is that of each LSTM, so the encoder has one forward and one backward
-layer of `width` (not two stacked) and the decoder starts from a learned linear map of their final states; slot i pairs
-the forward state that has just read group i with the backward state that has just read it (the authors' code pairs
-group i with group G - 1 - i); biases are trained, forget gates start at 1.
+What the paper leaves open, decided here. "LSTM hidden size 256" is the size of each LSTM: the encoder has one forward
+and one backward layer of `width` (not two stacked), and the decoder starts from a learned linear map of their final
+states. Slot i pairs the forward and the backward state that have just read group i (the authors' code pairs group i
+with group G - 1 - i). Biases are trained, and forget gates start at 1.
+
+`AdditiveAttention` (Vinyals et al. 2015) is the attention of the decoder, in memory that does not grow with the width.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class DeviceScorer(nn.Module):
         self.direct = nn.Linear(observations, 1, bias=False)
 
     def unit_term(self, embedding: Float[Tensor, "*units width"]) -> Float[Tensor, "*units hidden"]:
-        """What depends on the unit alone: computed once for an episode."""
+        """The term of the unit alone, computed once for an episode."""
         return self.of_unit(embedding)
 
     def forward(
@@ -52,7 +53,7 @@ Decide = Callable[[int, Float[Tensor, "samples devices"]], Int[Tensor, " samples
 
 
 class Encoded(NamedTuple):
-    """What the encoder has read, for each of `leading` groupings."""
+    """The encoder's states for each of `leading` groupings."""
 
     memory: Float[Tensor, "leading groups width"]
     hidden: Float[Tensor, "leading width"]
@@ -61,9 +62,7 @@ class Encoded(NamedTuple):
 
 @runtime_checkable
 class Observed(Protocol):
-    """Placements of groups that grow together: what is observed of each
-    device before a decision; `place` is told what it was.
-    """
+    """Placements of groups that grow together, with the observations of each device before a decision."""
 
     def observe(self) -> Float[Tensor, "samples devices observations"]: ...
 
@@ -73,7 +72,7 @@ class Observed(Protocol):
 
 
 class Placer(nn.Module, ABC):
-    """Groups in, a device out for each.
+    """A network that reads groups and writes a device for each.
 
     Probabilities are bounded by `bound` (C) and `temperature` (T); a bound of 0 is none.
     """
@@ -94,9 +93,7 @@ class Placer(nn.Module, ABC):
     def score(
         self, encoded: Encoded, chosen: Int[Tensor, "samples groups"], observed: Observed | None = None
     ) -> Float[Tensor, "samples groups devices"]:
-        """The logits of every decision, given the decisions before it:
-        one pass over the whole sequence (teacher forcing).
-        """
+        """The logits of every decision, given the decisions before it, in one pass (teacher forcing)."""
 
     @abstractmethod
     def write(
@@ -105,7 +102,7 @@ class Placer(nn.Module, ABC):
         """Devices, step by step: `decide(step, logits)` picks one for each sample, and the next step reads it."""
 
     def encode(self, groups: Float[Tensor, "leading groups group_width"]) -> Encoded:
-        """Read every grouping's groups."""
+        """Reads every grouping's groups."""
         slots, (hidden, cell) = self.encoder(groups)
         both = [state.transpose(0, 1).flatten(1) for state in (hidden, cell)]
         return Encoded(self.attention.memory(slots), self.hidden_bridge(both[0]), self.cell_bridge(both[1]))
@@ -124,12 +121,12 @@ class Placer(nn.Module, ABC):
     def with_read(
         self, memory: Float[Tensor, "leading groups width"], states: Float[Tensor, "samples steps width"]
     ) -> Float[Tensor, "samples steps both"]:
-        """States beside what attention reads; the samples of one grouping query the one memory of that grouping."""
+        """The states beside what their attention reads; the samples of one grouping share its memory."""
         queries = states.reshape(memory.shape[0], -1, states.shape[-1])
         return torch.cat([states, self.attention(memory, queries).view_as(states)], dim=-1)
 
     def gates(self, inputs: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows gates"]:
-        """What the decoder's inputs add to its four gates."""
+        """The contribution of the decoder's inputs to its four gates."""
         of_input, _, *biases = self.decoder.all_weights[0]
         return nn.functional.linear(inputs, of_input, biases[0] + biases[1])
 
@@ -147,7 +144,7 @@ class Placer(nn.Module, ABC):
 
 
 def each(encoded: Encoded, samples: int) -> tuple[Float[Tensor, "samples width"], Float[Tensor, "samples width"]]:
-    """The decoder's first state of every sample: sample j continues grouping j // (samples / leading)."""
+    """The decoder's first state of every sample; sample j continues grouping `j // (samples / leading)`."""
     repeats = samples // len(encoded.hidden)
     return encoded.hidden.repeat_interleave(repeats, 0), encoded.cell.repeat_interleave(repeats, 0)
 
@@ -156,8 +153,7 @@ GO = 0  # the row of the trained vector that the decoder reads first; device d i
 
 
 class Seq2Seq(Placer):
-    """The paper's Placer: a device is a number, with an embedding that the decoder reads next and a row of output
-    weights.
+    """The paper's Placer: devices are numbers, each with an embedding for the decoder and a row of output weights.
 
     Its weights are for one number of devices.
     """
@@ -204,8 +200,7 @@ class Seq2Seq(Placer):
 
 
 class ObservingPlacer(Placer):
-    """A Placer for any number of devices: it scores each by its state while groups are placed (memory, load), not by
-    its number.
+    """A Placer for any number of devices: it scores each device by its present state, not by its number.
 
     Where the paper's decoder reads the embedding of the chosen device next, this one reads the observed state of that
     device, and a trained vector first. Two devices of one kind differ by their state alone.
@@ -256,7 +251,7 @@ class ObservingPlacer(Placer):
 def _of_chosen(
     seen: Float[Tensor, "*shape devices observations"], chosen: Int[Tensor, "*shape"]
 ) -> Float[Tensor, "*shape observations"]:
-    """What was observed of the devices that were chosen."""
+    """The observations of the chosen devices."""
     index = chosen[..., None, None].expand(*chosen.shape, 1, seen.shape[-1])
     return seen.gather(-2, index).squeeze(-2)
 
@@ -265,8 +260,9 @@ CHUNK = 1 << 17  # numbers at a time: 512 KiB, which stays in a core's cache
 
 
 class AdditiveAttention(nn.Module):
-    """Additive attention (Vinyals et al. 2015): `score_j = v . tanh(memory_j + query)`; returns a mean of the
-    *transformed* slots, as the authors' code does.
+    """Additive attention (Vinyals et al. 2015): `score_j = v . tanh(memory_j + query)`.
+
+    It returns a mean of the *transformed* slots, as the authors' code does.
     """
 
     def __init__(self, slot_width: int, query_width: int, *, width: int) -> None:
@@ -283,7 +279,7 @@ class AdditiveAttention(nn.Module):
     def forward(
         self, memory: Float[Tensor, "leading slots width"], states: Float[Tensor, "leading queries query_width"]
     ) -> Float[Tensor, "leading queries width"]:
-        """What each query reads; the softmax is over slots."""
+        """The mean that each query reads; the softmax is over slots."""
         scores = AdditiveScores.apply(memory, self.query(states), self.score.weight[0])
         return torch.softmax(scores, dim=-1) @ memory
 
@@ -310,8 +306,10 @@ class AdditiveScores(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """With x the tanh and g the gradient: `dv = sum g x`, the
-        others `v sum g (1 - x^2)` over queries or over slots.
+        """The gradients of memory, query and v.
+
+        With x the tanh and g the gradient of the scores: `dv = sum g x`, the others `v sum g (1 - x^2)` over queries or
+        over slots.
         """
         memory, query, v = ctx.saved_tensors
         grad = grads[0].contiguous()
@@ -329,7 +327,7 @@ class AdditiveScores(torch.autograd.Function):
 
 
 def _chunks(memory: Tensor, query: Tensor) -> list[tuple[int, slice]]:
-    """Rows of the leading axis, and as many of their queries as fit a chunk."""
+    """The rows of the leading axis, each with slices of its queries that fit a chunk."""
     size = max(1, CHUNK // max(1, memory[0].numel()))
     return [
         (row, slice(start, start + size)) for row in range(memory.shape[0]) for start in range(0, query.shape[1], size)

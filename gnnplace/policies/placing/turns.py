@@ -1,6 +1,4 @@
-"""The order in which a Placer places the groups of each grouping, where
-each may stand, and their placing, turn by turn.
-"""
+"""The turns of a Placer: the order of each grouping's groups, their allowed devices, and their placement."""
 
 from __future__ import annotations
 
@@ -17,8 +15,9 @@ from gnnplace.policies.protocol import Choose
 
 
 class Turns(NamedTuple):
-    """`order[i, t]` is the group of grouping i whose turn is t, `allowed[i, t]`
-    where it may stand; `placed` observes devices meanwhile.
+    """The turns: `order[i, t]` is the group of grouping i with turn t, `allowed[i, t]` its allowed devices.
+
+    `placed` observes the devices meanwhile.
     """
 
     order: Int[Tensor, "leading groups"]
@@ -33,9 +32,9 @@ def turns(
     groups: int,
     samples: int,
 ) -> Turns:
-    """By label, as in the paper, without tables.
+    """The turns of groups: by label without tables, as in the paper; with tables by when the groups' work can start.
 
-    With them by when the groups' work can start; empty ones come last and have no choice.
+    Empty groups come last then, and have no choice.
     """
     may = group_allowed(grouping, legal, groups)
     if tables is None:
@@ -47,7 +46,7 @@ def turns(
 def choiceless(
     may: Bool[Tensor, "leading groups devices"], used: Bool[Tensor, "leading groups"]
 ) -> Bool[Tensor, "leading groups devices"]:
-    """Where groups may stand; an empty one has no choice but the first device."""
+    """The allowed devices; an empty group has no choice but the first device."""
     first = torch.zeros_like(may)
     first[..., 0] = True
     return torch.where(used.unsqueeze(-1), may, first)
@@ -56,15 +55,15 @@ def choiceless(
 def place(
     placer: Placer, encoded: Encoded, queue: Turns, samples: int, choose: Choose
 ) -> Int[Tensor, "samples groups"]:
-    """The device chosen at each turn; where devices are given (replay), all of them in one fused pass."""
+    """The device chosen at each turn; recorded devices (replay) are scored in one pass."""
     legal = queue.allowed.repeat_interleave(samples // len(queue.allowed), 0)
-    given = choose.given("device")
-    if given is None:
+    recorded = choose.given("device")
+    if recorded is None:
         return placer.write(
             encoded, samples, lambda turn, logits: choose("device", logits, legal[:, turn]), queue.placed
         )
-    logits = placer.score(encoded, given.view(samples, -1), queue.placed)
-    shape = given.shape  # [samples] where there is one group, else [samples, groups]
+    logits = placer.score(encoded, recorded.view(samples, -1), queue.placed)
+    shape = recorded.shape  # [samples] where there is one group, else [samples, groups]
     return choose("device", logits.view(*shape, -1), legal.view(*shape, -1)).view(samples, -1)
 
 
@@ -78,14 +77,14 @@ def in_turn(
 def by_label(
     of_turn: Int[Tensor, "samples groups"], order: Int[Tensor, "leading groups"]
 ) -> Int[Tensor, "samples groups"]:
-    """What was chosen turn by turn, group by group."""
+    """The choices of turns, by the labels of groups."""
     return torch.empty_like(of_turn).scatter_(1, order.repeat_interleave(len(of_turn) // len(order), 0), of_turn)
 
 
 def group_allowed(
     grouping: Int[Tensor, "leading units"], legal: Bool[Tensor, "units devices"], groups: int
 ) -> Bool[Tensor, "leading groups devices"]:
-    """Where all members of a group may stand; where they have no device in common, where any of them may."""
+    """The devices that are allowed for all members of a group; if there is none, those allowed for any of them."""
     forbidden = sum_by_group(grouping, (~legal).float(), groups) > 0
     everyone, anyone = ~forbidden, sum_by_group(grouping, legal.float(), groups) > 0
     return torch.where(everyone.any(-1, keepdim=True), everyone, anyone)
@@ -94,6 +93,6 @@ def group_allowed(
 def soft_placement(
     device: Int[Tensor, "samples units"], legal: Bool[Tensor, "units devices"]
 ) -> Int[Tensor, "samples units"]:
-    """Units that may not stand on their group's device stand on the first device that is allowed for them."""
+    """The devices of units; a unit that may not stand on its group's device stands on its first allowed one."""
     may = legal[torch.arange(len(legal), device=legal.device), device]
     return torch.where(may, device, legal.int().argmax(dim=1))

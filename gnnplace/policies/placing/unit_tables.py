@@ -11,11 +11,11 @@ from gnnplace.problems import Problem
 from gnnplace.units.numbers import block_numbers
 from gnnplace.units.units import UnitEdges, Units, output_bytes, persistent_bytes, unit_edges, work_ns
 
-MISSING_LINK = 100.0  # how many times slower than the slowest link a placer takes a link that does not exist to be
+MISSING_LINK = 100.0  # the time of a byte without a link, over its time on the slowest link
 
 
 def unit_tables(problem: Problem, units: Units, order: Int64[np.ndarray, " units"]) -> UnitTables:
-    """Times, memory, neighbours and links of the units; unit `order[t]` is number t here."""
+    """Times, memory, neighbours and links of the units; unit `order[t]` is number t in the tables."""
     position = np.empty_like(order)
     position[order] = np.arange(len(order))
     edges = unit_edges(problem.graph, units)
@@ -23,16 +23,15 @@ def unit_tables(problem: Problem, units: Units, order: Int64[np.ndarray, " units
     persistent = persistent_bytes(problem.graph, units)[order].astype(np.float64)
     outputs = output_bytes(problem.graph, units)[order].astype(np.float64)
     ns_per_byte, latency_ns = _links(problem)
-    return UnitTables(
-        work_ns(problem, units)[order].astype(np.float64), persistent, persistent + outputs, _blocks(problem,
-        units)[order],
-        *peers(in_order, units.num_units), ns_per_byte, latency_ns, np.maximum(problem.cluster.memory_bytes,
-        1).astype(np.float64),
-    )  # fmt: skip
+    time_ns = work_ns(problem, units)[order].astype(np.float64)
+    block = _blocks(problem, units)[order]
+    capacity = np.maximum(problem.cluster.memory_bytes, 1).astype(np.float64)
+    neighbours = peers(in_order, units.num_units)
+    return UnitTables(time_ns, persistent, persistent + outputs, block, *neighbours, ns_per_byte, latency_ns, capacity)
 
 
 def _blocks(problem: Problem, units: Units) -> Int64[np.ndarray, " units"]:
-    """The block in which most of a unit's work lies; number 0 is for work without a block."""
+    """The block with most of each unit's work; number 0 is for work without a block."""
     block = block_numbers(problem.graph) + 1
     blocks = int(block.max()) + 1
     pairs, which = np.unique(units.unit * np.int64(blocks) + block, return_inverse=True)

@@ -1,10 +1,11 @@
-"""The unit placer: units one after another, each device scored from a GNN's embedding of the unit and what is observed
-of the device.
+"""The unit placer: it places units one after another, and scores every device for each of them.
 
-The Placer of Mirhoseini et al. (ICLR 2018, section 3.2) emits one device for each group from a softmax over device
+A score depends on a GNN's embedding of the unit and on the observations of the device.
+
+The Placer of Mirhoseini et al. (ICLR 2018, section 3.2) writes one device for each group, from a softmax over device
 names. The unit placer keeps the autoregressive decision and replaces names by observations (load, free memory, links,
-bytes shared with what stands there). So equal devices are told apart by their state alone, any number of devices works,
-and weights transfer between clusters. It is of no paper: `encoder: paper` is that paper's embedding of ops.
+bytes shared with units on the device). So equal devices differ by their state alone, any number of devices works, and
+weights transfer between clusters. It comes from no paper; `encoder: paper` is that paper's embedding of ops.
 """
 
 from __future__ import annotations
@@ -84,9 +85,7 @@ class UnitPlacerConfig(PolicyConfig):
 
 
 class UnitPlacerState(NamedTuple):
-    """The constants of one problem: its units, the order in which they
-    are placed, and what the networks read of them.
-    """
+    """The constants of one problem: its units, the order of their placement, and the input of the networks."""
 
     samples: int
     units: Units
@@ -100,9 +99,8 @@ class UnitPlacer(nn.Module):
     """Places one unit after another, in order of their time in the step.
 
     Reads the features of the graph of units (`features.py`), which a GNN embeds, or kinds, shapes and neighbours
-    (`PaperOps`, of the kinds that all frameworks share). And of each device what is observed while units are placed
-    (`observations.py`), `Float[samples devices observations]` before each decision. A scorer shared by all devices
-    makes a logit of both.
+    (`PaperOps`, of the kinds that all frameworks share). Of each device it reads the observations before each decision
+    (`observations.py`), `Float[samples devices observations]`. A scorer shared by all devices makes a logit of both.
 
     Decides, in one step an episode, "device": one question a unit, `Int[samples]`, among the devices where all its ops
     may stand. When its decisions are replayed it asks all of them at once, `Int[samples units]`.
@@ -130,11 +128,11 @@ class UnitPlacer(nn.Module):
         return self._constants.of(problem, self)._replace(samples=samples)
 
     def _state(self, problem: Problem) -> UnitPlacerState:
-        of_ops = units(problem.graph, self.knobs.units)
-        order = decision_order(problem, of_ops)
-        legal = torch.from_numpy(allowed(problem, of_ops)[order])
-        constants = self.op_encoder.constants(problem, of_ops)
-        return UnitPlacerState(1, of_ops, order, unit_tables(problem, of_ops, order), constants, legal)
+        placed = units(problem.graph, self.knobs.units)
+        order = decision_order(problem, placed)
+        legal = torch.from_numpy(allowed(problem, placed)[order])
+        constants = self.op_encoder.constants(problem, placed)
+        return UnitPlacerState(1, placed, order, unit_tables(problem, placed, order), constants, legal)
 
     def widen_ranges(self, problems: Sequence[Problem]) -> None:
         self.op_encoder.widen_ranges([self.reset(problem, 1).features for problem in problems])
@@ -142,11 +140,13 @@ class UnitPlacer(nn.Module):
     def step(
         self, state: UnitPlacerState, choose: Choose, feedback: Sequence[StepResult] | None
     ) -> tuple[tuple[Placement, ...], UnitPlacerState | None]:
-        """All of an episode: one placement for each sample."""
+        """The whole episode: one placement for each sample."""
         embedding = self.op_encoder(state.features)[torch.from_numpy(state.order).to(self.seen.device)]
         terms = self.scorer.unit_term(embedding)
-        given = choose.given("device")
-        device = self._place(state, terms, choose) if given is None else self._rescore(state, terms, choose, given)
+        recorded = choose.given("device")
+        device = (
+            self._place(state, terms, choose) if recorded is None else self._rescore(state, terms, choose, recorded)
+        )
         by_unit = np.empty_like(device)
         by_unit[:, state.order] = device
         return unit_placements(state.units, torch.from_numpy(by_unit), self.knobs.schedule), None
@@ -166,19 +166,16 @@ class UnitPlacer(nn.Module):
         state: UnitPlacerState,
         terms: Float[Tensor, "units hidden"],
         choose: Choose,
-        given: Int[Tensor, "samples *steps"],
+        recorded: Int[Tensor, "samples *steps"],
     ) -> Int64[np.ndarray, "samples units"]:
         """All decisions of known placements in one pass."""
-        given = given.reshape(len(given), -1)  # a single unit's choices come without an axis of units
-        observed = torch.from_numpy(PartialPlacements(state.tables, len(given)).replay(given.cpu().numpy())).to(
-            self.seen.device
-        )
+        recorded = recorded.reshape(len(recorded), -1)  # a single unit's choices come without an axis of units
+        partial = PartialPlacements(state.tables, len(recorded))
+        observed = torch.from_numpy(partial.replay(recorded.cpu().numpy())).to(self.seen.device)
         return choose("device", self.scorer(terms, observed * self.seen), state.allowed).cpu().numpy()
 
     def choices(self, problem: Problem, placement: Placement) -> Mapping[str, Int[Tensor, "1 units"]]:
-        """The device on which most of each unit's work stands;
-        interchangeable devices are renamed by their first use.
-        """
+        """The device with most of each unit's work; interchangeable devices are renamed by first use."""
         state = self.reset(problem, 1)
         device = devices_of_units(problem, state.units, placement)[state.order]
         return {"device": torch.from_numpy(by_first_use(problem, device))[None].to(self.seen.device)}

@@ -1,6 +1,4 @@
-"""How a learner is put together from a configuration: a policy, what it
-learns from, and the teachers whose placements it imitates.
-"""
+"""The assembly of a learner from a configuration: its policy, its lessons, and the teachers that it imitates."""
 
 from __future__ import annotations
 
@@ -37,9 +35,9 @@ def assembled(
     best: Callable[[Sequence[Lesson]], BestPlacements],
     evaluate: Evaluator,
 ) -> Learner:
-    """The learner of a configuration before its first update; `lesson` gives that of a problem's number and label.
+    """The learner of a configuration before its first update; `lesson` makes the lesson of a number and a label.
 
-    Raises ValueError, before any lesson is made, where the policy can't learn what the configuration asks for.
+    Raises ValueError, before any lesson is made, if the policy can't learn what the configuration asks for.
     """
     learning = Learning(config.training, config.algorithm, config.seed)
     policy = described.policy
@@ -53,7 +51,7 @@ def assembled(
 def taught(config: RunConfig, problem: Problem) -> Placement:
     """The fastest feasible placement of the planners that a warm start names, simulated.
 
-    Raises ValueError where none of them finds one.
+    Raises ValueError if none of them finds one.
     """
     placements = [planner(problem) for planner in _teachers(config, problem)]
     placement, result = fastest(list(zip(placements, simulate(problem, placements), strict=True)))
@@ -65,7 +63,7 @@ def taught(config: RunConfig, problem: Problem) -> Placement:
 
 
 def _teachers(config: RunConfig, problem: Problem) -> list[Planner]:
-    """The planners that a warm start names; where it names none, all heuristics, which searches are not.
+    """The planners that a warm start names; all heuristics, but no searches, if it names none.
 
     Raises ValueError for a name that is none.
     """
@@ -82,7 +80,7 @@ Teachers = Sequence[Placement | None]
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A policy that was trained: a planner of any problem, and the best placements that it found for its own."""
+    """A trained policy: a planner of any problem, with the best placements of its training problems."""
 
     config: RunConfig
     learner: Learner
@@ -95,13 +93,13 @@ class Trained:
 
     @property
     def best(self) -> tuple[Placement | None, ...]:
-        """The fastest feasible placement that training found for each problem, None where it found none."""
-        return tuple(None if best is None else best.placement for best in self.learner.best.found)
+        """The fastest feasible placement of each training problem, None without any."""
+        return tuple(None if best is None else best.placement for best in self.learner.best.by_problem)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint, atomically: `zero_shot.planner` reads it.
 
-        Raises ValueError where nothing was trained.
+        Raises ValueError if nothing was trained.
         """
         if self.trainer is None:
             raise ValueError("nothing was trained, so there is no checkpoint")
@@ -116,8 +114,8 @@ def untrained(
 ) -> Trained:
     """The learner of a configuration on these problems before its first update.
 
-    `teachers` are what a warm start imitates; where they are not given, the best of the planners that the configuration
-    names.
+    `teachers` are the placements that a warm start imitates; by default those of the best planners that the
+    configuration names.
     """
     if teachers is not None and len(teachers) != len(problems):
         raise ValueError(

@@ -1,5 +1,6 @@
-"""Checkpoints: Lightning's, written as safetensors with one JSON document of metadata, atomically. Nothing executable
-is in them.
+"""Checkpoints: Lightning's, written as safetensors with one JSON document of metadata, atomically.
+
+Nothing executable is in them.
 
 A checkpoint holds all that the next update depends on: weights, Adam, moving averages, best placements, where the loops
 stand. Lightning reads and writes it through `SafetensorsIO`; `policy_of` takes the policy alone, from the checkpoints
@@ -28,7 +29,7 @@ from gnnplace.training.run.checkpoint_documents import OwnDocument
 FORMAT, VERSION = "gnnplace.checkpoint", 3
 NAME, SUFFIX = "checkpoint", ".safetensors"
 FILE = NAME + SUFFIX
-OWN = "gnnplace"  # what the learner adds to Lightning's tree: description, updates_done, best
+OWN = "gnnplace"  # the learner's part of Lightning's tree: description, updates_done, best
 POLICY = {2: "learner.policy.", 3: "state_dict/policy."}
 TENSOR, ITEMS = "$tensor", "$items"
 
@@ -56,7 +57,7 @@ class SafetensorsIO(CheckpointIO):
     ) -> dict[str, Any]:
         """The tree of a checkpoint.
 
-        Raises ValueError (one line) where it is damaged or of a version that can't go on, OSError.
+        Raises ValueError (one line) if it is damaged or of a version that can't be resumed, OSError.
         """
         document, metadata, tensors = _read(Path(path))
         if document["version"] != VERSION:
@@ -79,9 +80,7 @@ class SafetensorsIO(CheckpointIO):
 
 @dataclass(frozen=True, eq=False)
 class PolicyWeights:
-    """A policy in a checkpoint: its weights by name, what describes the run
-    that trained it (plain data), and how far it had come.
-    """
+    """A policy in a checkpoint: weights by name, the run's description (plain data), and the number of updates."""
 
     path: Path
     description: Mapping[str, Any]
@@ -92,7 +91,7 @@ class PolicyWeights:
 def policy_of(path: str | os.PathLike[str]) -> PolicyWeights:
     """The policy of a checkpoint.
 
-    Raises ValueError (one line) where it is damaged or of another version, OSError where unreadable.
+    Raises ValueError (one line) if it is damaged or of another version, OSError where unreadable.
     """
     path = Path(path)
     document, metadata, tensors = _read(path)
@@ -104,11 +103,11 @@ def policy_of(path: str | os.PathLike[str]) -> PolicyWeights:
 def restore_policy(trained: PolicyWeights, policy: nn.Module) -> None:
     """Loads the policy's weights.
 
-    Raises ValueError where they have other names, shapes or types than the policy, or are not finite.
+    Raises ValueError if they have other names, shapes or types than the policy, or are not finite.
     """
     weights = check_weights(trained, policy)
     for name, before in policy.state_dict().items():
-        # a range of nothing is infinite, and stays so
+        # an empty range is infinite
         if not (weights[name].isfinite() | (weights[name] == before.cpu())).all():
             raise ValueError(
                 f"{trained.path}: weights {name!r} are not finite: the file is damaged, or its training diverged"
@@ -123,10 +122,10 @@ def check_weights(trained: PolicyWeights, policy: nn.Module) -> dict[str, Tensor
     """
     expected, renamed = policy.state_dict(), todays(trained.weights, policy)
     for name in sorted(renamed.keys() | expected.keys()):
-        there, here = (tuple(weights[name].shape) if name in weights else None for weights in (renamed, expected))
+        shape, due = (tuple(weights[name].shape) if name in weights else None for weights in (renamed, expected))
         place = f"{trained.path}: weights {strict_json.shown(name)}"
-        if there != here:
-            raise ValueError(f"{place} have shape {there}, the policy's have {here}; it is of another policy")
+        if shape != due:
+            raise ValueError(f"{place} have shape {shape}, the policy's have {due}; it is of another policy")
         if renamed[name].dtype != expected[name].dtype:
             raise ValueError(
                 f"{place} are {renamed[name].dtype}, the policy's are {expected[name].dtype}; it is of another policy"
@@ -135,7 +134,7 @@ def check_weights(trained: PolicyWeights, policy: nn.Module) -> dict[str, Tensor
 
 
 def todays(weights: Mapping[str, T], policy: object, prefix: str = "") -> dict[str, T]:
-    """Weights of a policy, named `prefix` and theirs, under the names of this version."""
+    """The weights of a policy, named with `prefix`, under today's names."""
     older = (
         {prefix + then: prefix + now for then, now in policy.older_names.items()} if isinstance(policy, Renamed) else {}
     )
@@ -147,7 +146,7 @@ def todays(weights: Mapping[str, T], policy: object, prefix: str = "") -> dict[s
 
 
 def _read(path: Path) -> tuple[dict[str, Any], OwnDocument, dict[str, Tensor]]:
-    """Metadata, our part of it, and tensors of a file."""
+    """The metadata of a file, the learner's part of it, and the tensors."""
     if not path.exists():
         raise ValueError(f"{path}: there is no checkpoint")
     document, tensors = tensor_files.read(path, "pt")
@@ -158,7 +157,7 @@ def _read(path: Path) -> tuple[dict[str, Any], OwnDocument, dict[str, Tensor]]:
 
 
 def _split(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """Plain data for JSON; tensors are named by where they stand, and go to `tensors`.
+    """Plain data for JSON; tensors are named by their place in the tree, and go to `tensors`.
 
     Keys that are no strings keep their type.
     """
@@ -180,7 +179,7 @@ def _split(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def _join(value: Any, tensors: Mapping[str, Tensor], place: str) -> Any:
-    """What `_split` was given. Raises ValueError, with the place, for what it does not make."""
+    """The tree that `_split` got. Raises ValueError, with the place, for what `_split` does not make."""
     if isinstance(value, list):
         return [_join(part, tensors, f"{place}[{index}]") for index, part in enumerate(value)]
     if not isinstance(value, dict):
@@ -197,7 +196,7 @@ def _join(value: Any, tensors: Mapping[str, Tensor], place: str) -> Any:
 def _items(items: Any, place: str) -> list[tuple[Any, Any]]:
     """The entries of a map whose keys are numbers or text."""
     if isinstance(items, list) and all(
-        isinstance(each, list) and len(each) == 2 and isinstance(each[0], int | str) for each in items
+        isinstance(item, list) and len(item) == 2 and isinstance(item[0], int | str) for item in items
     ):
         return [(key, part) for key, part in items]
     raise ValueError(f"{place}.{ITEMS}: is no list of pairs of a key and a value")

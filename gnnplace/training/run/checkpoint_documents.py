@@ -1,4 +1,4 @@
-"""What the metadata of a checkpoint may say, of each version: strict documents, as of all our formats."""
+"""The metadata of a checkpoint, of each version: strict documents, as of all our formats."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ class BestDocument(Document):
 
 
 class OwnDocument(Document):
-    """What describes a run, how far it had come, and the best placement of
-    each of its problems, which a policy alone doesn't have.
-    """
+    """The learner's part: description, number of updates, and best placements, which a policy alone doesn't have."""
 
     description: dict[str, Any]
     updates_done: Count
@@ -51,9 +49,7 @@ class OwnDocument(Document):
 
 
 class TreeDocument(Document):
-    """The tree of a checkpoint of version 3: our part, and Lightning's,
-    which has a file of its own (`lightning_tree`).
-    """
+    """The tree of a checkpoint of version 3: the learner's part, and Lightning's (checked by `lightning_tree`)."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -90,7 +86,7 @@ class ShapeDocument(Document):
 
 
 class TrainingDocument(Document):
-    """Of the knobs of training what a policy is made of."""
+    """The knobs of training that a policy depends on."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -98,8 +94,9 @@ class TrainingDocument(Document):
 
 
 class ConfigDocument(Document):
-    """Of a configuration what a policy is made of; the policy's knobs
-    are checked as those of a configuration file are.
+    """The part of a configuration that a policy depends on.
+
+    The policy's knobs are checked as those of a configuration file.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -123,7 +120,7 @@ class RangeDocument(Document):
 
 
 class DescriptionDocument(Document):
-    """What describes a run (`description.document`)."""
+    """The description of a run (`description.document`)."""
 
     config: ConfigDocument
     shape: ShapeDocument
@@ -135,9 +132,9 @@ OF_VERSION: dict[int, type[Version2] | type[Version3]] = {2: Version2, 3: Versio
 
 
 def own(document: dict[str, Any]) -> OwnDocument:
-    """Our part of a checkpoint's metadata, of any version.
+    """The learner's part of a checkpoint's metadata, of any version.
 
-    Raises ValueError (one line) where it is no such document.
+    Raises ValueError (one line) if it is no such document.
     """
     version = document.get("version")
     if document.get("format") != "gnnplace.checkpoint":
@@ -152,5 +149,5 @@ def own(document: dict[str, Any]) -> OwnDocument:
 
 
 def described(description: dict[str, Any]) -> DescriptionDocument:
-    """A description as a document. Raises ValueError (one line) where it is none."""
+    """A description as a document. Raises ValueError (one line) if it is none."""
     return strict_json.validate(description, DescriptionDocument)

@@ -1,6 +1,4 @@
-"""What a finished or running training left behind, read back: its
-configuration, its learning curves, and the best placements.
-"""
+"""The results of a finished or running training: its configuration, learning curves, and best placements."""
 
 from __future__ import annotations
 
@@ -40,14 +38,14 @@ class PastRun(NamedTuple):
 
 
 def read_run(path: Path) -> PastRun:
-    """A run of `gnnplace train` by its folder.
+    """The run in a folder of `gnnplace train`.
 
-    Raises ValueError where it is none, or where it was not tracked and so has no curves.
+    Raises ValueError if it is none, or where it was not tracked and so has no curves.
     """
     if not (path / run_folder.CONFIG).is_file():
         raise ValueError(f"{path}: no folder of a run: there is no {run_folder.CONFIG}")
     config = files.read_config(path / run_folder.CONFIG)
-    steps = {each.stem: read_about(each).predicted for each in sorted((path / run_folder.PLACEMENTS).glob("*.json"))}
+    steps = {file.stem: read_about(file).predicted for file in sorted((path / run_folder.PLACEMENTS).glob("*.json"))}
     labels = sorted(steps)
     updates = checkpoint.policy_of(path / checkpoint.FILE).updates_done if (path / checkpoint.FILE).is_file() else 0
     problem_metrics = (
@@ -65,8 +63,9 @@ def read_run(path: Path) -> PastRun:
 
 
 def methods(runs: Sequence[PastRun]) -> dict[str, list[PastRun]]:
-    """Runs that differ in nothing but their seed, by a name: the policy, its
-    encoder, and the knobs that tell it from others so named.
+    """Runs that differ in nothing but their seed, by name.
+
+    A name is the policy, its encoder, and the knobs that tell it from others with the same two.
     """
     groups: dict[tuple[tuple[str, str], ...], list[PastRun]] = {}
     for run in runs:

@@ -1,6 +1,6 @@
-"""What a checkpoint says of its run: configuration, the shape of the policy, and the problems by checksum.
+"""The description of a run in its checkpoint, and the policy that it describes.
 
-And the policy of that.
+It holds the configuration, the shape of the policy, and the problems by checksum.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gnnplace.training.run.checkpoint_documents import DescriptionDocument
 
 
 class Described(NamedTuple):
-    """The knobs of a policy, the shape of its weights, and the policy with initial ones."""
+    """The knobs of a policy, the shape of its weights, and the policy with initial weights."""
 
     config: PolicyConfig
     shape: PolicyShape
@@ -30,15 +30,15 @@ class Described(NamedTuple):
 
 
 def described(config: RunConfig, shape: PolicyShape, groupings: int | None = None) -> Described:
-    """The policy of a run; it draws as many groupings as the run says, unless told how many."""
+    """The policy of a run, which draws `groupings` groupings, or as many as the run says."""
     number = config.training.groupings if groupings is None else groupings
     return Described(config.policy, shape, registry.build(config.policy, shape, number, config.seed))
 
 
 def of_checkpoint(trained: PolicyWeights) -> Described:
-    """The policy that a checkpoint trained, with initial weights.
+    """The policy of a checkpoint, with initial weights.
 
-    Raises ValueError where its description is of another version.
+    Raises ValueError if its description is of another version.
     """
     document = document_of(trained)
     config, shape = files.policy_from_document(document.config.policy, str(trained.path)), shape_of(trained)
@@ -48,13 +48,13 @@ def of_checkpoint(trained: PolicyWeights) -> Described:
 
 
 def shape_of(trained: PolicyWeights) -> PolicyShape:
-    """The shape of the policy that a checkpoint trained. Raises ValueError where its description is none."""
+    """The shape of a checkpoint's policy. Raises ValueError if its description is none."""
     shape = document_of(trained).shape
     return PolicyShape(shape.devices, tuple(shape.kinds), shape.groups)
 
 
 def document_of(trained: PolicyWeights) -> DescriptionDocument:
-    """What a checkpoint says of its run. Raises ValueError (one line) where that is no description."""
+    """The description of a checkpoint's run. Raises ValueError (one line) if it is none."""
     try:
         return checkpoint_documents.described(dict(trained.description))
     except ValueError as error:
@@ -68,8 +68,8 @@ def document(config: RunConfig, shape: PolicyShape, problems: Sequence[Problem])
         "shape": {**shape._asdict(), "kinds": list(shape.kinds)},
         "problems": [_named(problem) for problem in problems],
         "range": {
-            "ops": _range([each.num_ops for each in problems]),
-            "devices": _range([each.num_devices for each in problems]),
+            "ops": _range([problem.num_ops for problem in problems]),
+            "devices": _range([problem.num_devices for problem in problems]),
         },
     }
 
@@ -79,7 +79,7 @@ def _range(sizes: Sequence[int]) -> list[int]:
 
 
 def check_problems(trained: PolicyWeights, problems: Sequence[Problem]) -> None:
-    """Raises ValueError where a graph or cluster is no longer what the run was trained on."""
+    """Raises ValueError if a graph or cluster differs from the one that the run was trained on."""
     began = document_of(trained).problems
     if len(began) != len(problems):
         raise ValueError(f"{trained.path}: is of {len(began)} problems, not of {len(problems)}")

@@ -1,4 +1,4 @@
-"""Equal budgets: how many updates of a policy so many evaluations are, and what plain searches find with as many."""
+"""Equal budgets of evaluations: the updates of a policy that fit one, and plain searches with as many."""
 
 from __future__ import annotations
 
@@ -22,16 +22,15 @@ from gnnplace.training.update.rollout import rollout
 
 
 def of_an_episode(config: RunConfig, problem: Problem) -> int:
-    """How many placements of each sample a policy has evaluated."""
+    """The number of evaluated placements of each sample of a policy."""
     return sum(len(step.results) for step in rollout(_policy(config, problem), problem, Tape("argmax", 1), simulate))
 
 
 def within(config: RunConfig, problem: Problem, evaluations: int) -> tuple[RunConfig, int]:
-    """The run with as many whole updates as a budget allows beside one greedy placement, at the end; and how much of it
-    that takes.
+    """The run with as many whole updates as a budget allows besides one greedy placement, and its evaluations.
 
-    What a warm start imitates is not counted, nor are the single devices that scale rewards. Raises ValueError where
-    not one update fits, and for a policy that learns in a phase of its own, which evaluates what it likes.
+    What a warm start imitates is not counted, nor are the single devices that scale rewards. Raises ValueError if not
+    one update fits, and for a policy with a phase of its own, whose evaluations are not limited.
     """
     for phase in Learning(config.training, config.algorithm).of(_policy(config, problem)).objectives:
         if phase.updates:
@@ -39,14 +38,14 @@ def within(config: RunConfig, problem: Problem, evaluations: int) -> tuple[RunCo
                 f"evaluations: can't be counted where {config.policy.kind} learns in a phase of its own, {phase.name!r}"
             )
     episode = of_an_episode(config, problem)
-    each = config.training.samples * episode
-    updates = (evaluations - episode) // each
+    per_update = config.training.samples * episode
+    updates = (evaluations - episode) // per_update
     if updates < 1:
-        takes = f"whose update takes {each:,} of {problem.graph.name} besides a greedy placement"
+        takes = f"whose update takes {per_update:,} of {problem.graph.name} besides a greedy placement"
         raise ValueError(f"evaluations: {evaluations} are too few for {config.policy.kind}, {takes}")
     training = replace(config.training, updates=updates)
     all_updates = Learning(training, config.algorithm).all_updates
-    return replace(config, training=replace(training, greedy_every=all_updates + 1)), updates * each + episode
+    return replace(config, training=replace(training, greedy_every=all_updates + 1)), updates * per_update + episode
 
 
 def _policy(config: RunConfig, problem: Problem) -> Policy:
@@ -56,7 +55,7 @@ def _policy(config: RunConfig, problem: Problem) -> Policy:
 
 
 def searches(problem: Problem, evaluations: int, seed: int, schedule: Schedule) -> dict[str, Placement]:
-    """What random search finds, and hill climbing from the fastest device alone, whose search counts."""
+    """The placements of random search, and of hill climbing from the fastest device alone, whose search counts."""
     alone = on_each(problem, range(problem.num_devices), schedule)
     budget = Budget(evaluations=evaluations)
     start = fastest(problem, alone, budget.metered(simulate))

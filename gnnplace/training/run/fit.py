@@ -1,19 +1,25 @@
-"""One run of a learner under Lightning: from where it stands to its
-last update, with checkpoints, or until a signal.
+"""One run of a learner under Lightning, to its last update or to a signal: `fit` and the callbacks of a run.
+
+`Saving` writes checkpoints, `Interrupt` stops at SIGINT and SIGTERM after the present update, and `Progress` shows the
+progress on stderr.
 """
 
 from __future__ import annotations
 
+import signal
+import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import lightning
 from lightning import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
 from lightning.pytorch.loggers import Logger
 
+from gnnplace.problems import NS_PER_S
 from gnnplace.training.run import trainer_flags
 from gnnplace.training.run.checkpoint import NAME, SUFFIX, SafetensorsIO
 from gnnplace.training.run.learner import Learner
@@ -28,43 +34,7 @@ EXPECTED_WARNINGS = (
     ".*Checkpoint directory .* exists and is not empty.*",  # a run's folder
     ".*barrier.*",  # of gloo, which needs no device
 )
-
-
-class Saving(ModelCheckpoint):
-    """Writes a run's one checkpoint every `every` updates, after the last
-    one, and when it is asked to stop; between updates alone.
-    """
-
-    def __init__(self, folder: Path, every: int, last: int) -> None:
-        super().__init__(
-            dirpath=folder,
-            filename=NAME,
-            every_n_train_steps=1,
-            save_on_train_epoch_end=False,
-            enable_version_counter=False,
-        )
-        self.FILE_EXTENSION = SUFFIX
-        self._every, self._last = every, last
-
-    def state_dict(self) -> dict[str, Any]:
-        """Nothing: where the one checkpoint lies, the run knows, and
-        names of files in a checkpoint are not to be trusted.
-        """
-        return {}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes nothing of what earlier versions saved."""
-
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Work, batch_idx: int
-    ) -> None:
-        assert isinstance(pl_module, Learner)
-        if not batch.last:
-            trainer.should_stop = False  # an update is whole
-            return
-        ends = trainer.should_stop or pl_module.updates_done == self._last or trainer.global_step == trainer.max_steps
-        if ends or pl_module.updates_done % self._every == 0:
-            super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def fit(
@@ -77,8 +47,9 @@ def fit(
     callbacks: Sequence[Callback] = (),
     logger: Logger | None = None,
 ) -> Trainer:
-    """Trains `learner` from a checkpoint, or from the start, to its last update, or until a callback stops it; returns
-    the Trainer.
+    """Trains `learner`, from a checkpoint if given, to its last update, or until a callback stops it.
+
+    Returns the Trainer.
 
     With a `folder` its checkpoint is written there every `checkpoint_every` updates and at the end. The learner is on
     the CPU afterwards. Raises ValueError for flags of the Trainer that are none, or where the device that they name is
@@ -99,7 +70,7 @@ def fit(
 
 
 def _trainer(
-    given: Mapping[str, Any], callbacks: list[Callback], logger: Logger | None, validation_every: int
+    chosen: Mapping[str, Any], callbacks: list[Callback], logger: Logger | None, validation_every: int
 ) -> Trainer:
     bar = any(isinstance(callback, lightning.pytorch.callbacks.ProgressBar) for callback in callbacks)
     ours: dict[str, Any] = {
@@ -115,7 +86,107 @@ def _trainer(
         if validation_every
         else {"limit_val_batches": 0}
     )
-    trainer = trainer_flags.trainer(usual | when | dict(given) | ours)
+    trainer = trainer_flags.trainer(usual | when | dict(chosen) | ours)
     # SIGTERM is `Interrupt`'s, or the caller's
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     return trainer
+
+
+class Saving(ModelCheckpoint):
+    """Writes a run's one checkpoint: every `every` updates, after the last one, and when the run is told to stop.
+
+    It writes between updates alone.
+    """
+
+    def __init__(self, folder: Path, every: int, last: int) -> None:
+        super().__init__(
+            dirpath=folder,
+            filename=NAME,
+            every_n_train_steps=1,
+            save_on_train_epoch_end=False,
+            enable_version_counter=False,
+        )
+        self.FILE_EXTENSION = SUFFIX
+        self._every, self._last = every, last
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: the run knows the path of its checkpoint, and file names in a checkpoint are not trusted."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Ignores what earlier versions saved."""
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Work, batch_idx: int
+    ) -> None:
+        assert isinstance(pl_module, Learner)
+        if not batch.last:
+            trainer.should_stop = False  # an update is whole
+            return
+        ends = trainer.should_stop or pl_module.updates_done == self._last or trainer.global_step == trainer.max_steps
+        if ends or pl_module.updates_done % self._every == 0:
+            super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+
+
+class Interrupt(Callback):
+    """A context that catches the signals, and a callback that stops the trainer; `received` is the signal or None.
+
+    A second signal acts as before the run. Lightning's own handling of SIGTERM ends with exit status 0 and no
+    checkpoint of ours: `fit` has it do without. A signal that this process ignores stays ignored.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._previous: dict[int, Callable[..., Any] | int | None] = {}
+
+    def __enter__(self) -> Interrupt:
+        self._previous = {
+            number: handler for number in SIGNALS if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)
+        }
+        for number in self._previous:
+            signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.received = number
+        self._restore()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        trainer.should_stop = self.received is not None
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *batch: object) -> None:
+        stop = trainer.should_stop or self.received is not None
+        # one process's signal stops all of them
+        trainer.should_stop = trainer.strategy.reduce_boolean_decision(stop, all=False)
+
+
+class Progress(RichProgressBar):
+    """Lightning's bar, with the update's best and mean step time, and the nats of imitation.
+
+    It is drawn in place on a terminal; elsewhere it is printed once at the end.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(leave=True, console_kwargs={"file": sys.stderr})
+
+    def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
+        return words({name: float(value) for name, value in trainer.callback_metrics.items()})
+
+
+def words(metrics: dict[str, float]) -> dict[str, str]:
+    """The last update for people: times in seconds of one problem, geometric means of several."""
+    texts = {}
+    for key, value in metrics.items():
+        name = key.rpartition("/")[2]
+        if name in ("best_ns", "mean_ns"):
+            texts[name.removesuffix("_ns")] = f"{value / NS_PER_S:.3f} s"
+        elif name.endswith("_nats") or name in ("entropy", "best_over_one_device", "over_best_heuristic"):
+            texts[name.replace("_", " ")] = f"{value:.3f}"
+    return texts

@@ -27,8 +27,9 @@ class InUseError(ValueError):
 
 
 class RunFolder:
-    """A run's folder, locked until `close`; `create` makes a new one,
-    `open_run` goes on with one, `followed` is another process's.
+    """A run's folder, locked until `close`.
+
+    `create` makes a new one, `open_run` continues one, `followed` belongs to another process.
     """
 
     def __init__(self, path: Path, locked: bool = True) -> None:
@@ -55,7 +56,7 @@ class RunFolder:
 
     @property
     def begun(self) -> bool:
-        """Whether there is a checkpoint to go on from; else a run starts from its configuration."""
+        """Whether there is a checkpoint to continue from; otherwise a run starts from its configuration."""
         return self.checkpoint.is_file()
 
     @property
@@ -64,26 +65,26 @@ class RunFolder:
 
     @property
     def measurements(self) -> Path:
-        """Where a run that measures keeps what it measured."""
+        """The file with the measurements of a run that measures."""
         return self.path / MEASUREMENTS
 
     @property
     def measured(self) -> Path:
-        """Where such a run says what it came to."""
+        """The file with the comparisons of such a run."""
         return self.path / MEASURED
 
     @property
     def exams(self) -> Path:
-        """Where a run keeps what the best heuristics take on its validation problems."""
+        """The file with the best heuristics' step times on the validation problems."""
         return self.path / EXAMS
 
     @property
     def results(self) -> Path:
-        """Where a run of many problems has a row for each."""
+        """The file with a row for each of many problems."""
         return self.path / RESULTS
 
     def placement(self, label: str) -> Path:
-        """Where the best placement of the problem with this label is written."""
+        """The file of the best placement of the problem with this label."""
         return self.placements / f"{label}.json"
 
     def close(self) -> None:
@@ -97,8 +98,10 @@ class RunFolder:
 
 
 def create(runs: Path, name: str, config_yaml: str) -> RunFolder:
-    """A folder `name-1`, `name-2`, ... under `runs` with the resolved configuration: the first that is new, or left
-    without one by a run that was killed at once. Raises OSError, and leaves none then.
+    """A locked folder `name-1`, `name-2`, ... under `runs`, with the resolved configuration.
+
+    It is the first that is new, or that a killed run left without a configuration. Raises OSError, and leaves no folder
+    then.
     """
     runs.mkdir(parents=True, exist_ok=True)
     tried = (_taken(runs / f"{name}-{number}") for number in itertools.count(1))
@@ -113,9 +116,7 @@ def create(runs: Path, name: str, config_yaml: str) -> RunFolder:
 
 
 def _taken(path: Path) -> RunFolder | None:
-    """The folder at `path`, locked, None where it is a run's or
-    somebody else's, or another process has just taken it.
-    """
+    """The folder at `path`, locked; None if it is a run's or somebody else's, or another process has just locked it."""
     if path.exists() and not _is_husk(path):
         return None
     path.mkdir(exist_ok=True)
@@ -128,12 +129,10 @@ def _taken(path: Path) -> RunFolder | None:
 
 
 def _is_husk(path: Path) -> bool:
-    """Whether a folder is one that a run began to make: there is no
-    configuration, and nothing that is not of a run's beginning.
-    """
+    """Whether a folder holds nothing but the beginning of a run, without a configuration."""
     if not path.is_dir():
         return False
-    names = [each.name for each in path.iterdir()]
+    names = [entry.name for entry in path.iterdir()]
     return all(name in (LOCK, PLACEMENTS) or name.startswith(f".{CONFIG}.") for name in names) and not any(
         (path / PLACEMENTS).glob("*")
     )
@@ -142,7 +141,7 @@ def _is_husk(path: Path) -> bool:
 def open_run(path: Path) -> RunFolder:
     """The folder of an earlier run; without a checkpoint it starts again.
 
-    Raises ValueError where there is no run, or it is in use.
+    Raises ValueError if there is no run, or it is in use.
     """
     config_of(path)
     folder = RunFolder(path)
@@ -151,7 +150,7 @@ def open_run(path: Path) -> RunFolder:
 
 
 def config_of(path: Path) -> Path:
-    """The configuration of an earlier run. Raises ValueError where there is none."""
+    """The configuration of an earlier run. Raises ValueError if there is none."""
     if not (path / CONFIG).is_file():
         raise ValueError(
             f"{path}: no run to go on with: there is no {CONFIG}; a new run takes what one left that had not begun"

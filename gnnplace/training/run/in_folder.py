@@ -1,6 +1,4 @@
-"""A training run from its configuration: problems, policy, teachers,
-tracking, and the files that it leaves in its folder.
-"""
+"""A training run in its folder, from a configuration: problems, policy, teachers, tracking, and files."""
 
 from __future__ import annotations
 
@@ -28,10 +26,9 @@ from gnnplace.training.run import folder as run_folder
 from gnnplace.training.run import mlflow_store, notes
 from gnnplace.training.run import problems as run_problems
 from gnnplace.training.run.assemble import assembled, taught
-from gnnplace.training.run.callbacks import Interrupt, Progress
 from gnnplace.training.run.checkpoint import policy_of, restore_policy
 from gnnplace.training.run.description import Described
-from gnnplace.training.run.fit import fit
+from gnnplace.training.run.fit import Interrupt, Progress, fit
 from gnnplace.training.run.folder import RunFolder
 from gnnplace.training.run.learner import Learner
 from gnnplace.training.run.measured import Compared, compared
@@ -42,12 +39,12 @@ from gnnplace.training.update.best import BestPlacements, Origin
 from gnnplace.training.update.lesson import Exam, Lesson, reference_ns
 from gnnplace.version import VERSION
 
-MANY = 20  # problems: of more none is named by itself on stderr
+MANY = 20  # with more problems stderr names none of them
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingRun:
-    """All that a run consists of; `resumed` says that it goes on from the checkpoint in its folder."""
+    """The parts of a run; `resumed` is True if it continues from the checkpoint in its folder."""
 
     config: RunConfig
     folder: RunFolder
@@ -59,7 +56,7 @@ class TrainingRun:
 
 
 def prepare(config: RunConfig, folder: RunFolder, stack: ExitStack, *, resumed: bool, quiet: bool) -> TrainingRun:
-    """Everything but the training; leaving `stack` ends the processes that measure.
+    """Prepares a run without training it; leaving `stack` ends the processes that measure.
 
     Raises ValueError for problems, planners or a checkpoint that don't fit the configuration, MeasurementError where a
     workload can't run.
@@ -89,8 +86,9 @@ def prepare(config: RunConfig, folder: RunFolder, stack: ExitStack, *, resumed: 
 
 
 def train(run: TrainingRun) -> int | None:
-    """Trains to the end, decodes every problem greedily and saves; or stops
-    after an update, and gives the signal that asked for it.
+    """Trains to the end, decodes every problem greedily and saves; returns None.
+
+    A signal stops the run after an update, and is returned.
     """
     try:
         with Interrupt() as interrupt:
@@ -104,7 +102,7 @@ def train(run: TrainingRun) -> int | None:
             _decode(run, trainer)
             _register(run)
     except BaseException:
-        with suppress(OSError):  # what failed first is said
+        with suppress(OSError):  # the first failure is reported
             _end(run, "FAILED")
         raise
     _end(run, "FINISHED" if stopped is None else "KILLED")
@@ -119,10 +117,10 @@ def _decode(run: TrainingRun, trainer: Trainer) -> None:
     if not comparisons:
         return
     trainer.save_checkpoint(run.folder.checkpoint)
-    atomic.write_text(run.folder.measured, json.dumps([each.document() for each in comparisons]) + "\n")
+    atomic.write_text(run.folder.measured, json.dumps([comparison.document() for comparison in comparisons]) + "\n")
     if run.tracking is not None:
-        metrics = {key: value for each in comparisons for key, value in each.metrics().items()}
-        bests = zip(run.learner.lessons, run.learner.best.found, strict=True)
+        metrics = {key: value for comparison in comparisons for key, value in comparison.metrics().items()}
+        bests = zip(run.learner.lessons, run.learner.best.by_problem, strict=True)
         metrics |= {f"{lesson.label}/best_ns": float(best.step_time_ns) for lesson, best in bests if best is not None}
         run.tracking.log_metrics(metrics, run.learner.learning.all_updates)
 
@@ -133,7 +131,7 @@ def _register(run: TrainingRun) -> None:
 
 
 def compare(run: TrainingRun) -> list[Compared]:
-    """What a run that measures came to, one for each problem: the policy's winner is its best from now on.
+    """The comparisons of a run that measures, one for each problem; the policy's winner becomes its best.
 
     Nothing is measured twice.
     """
@@ -142,8 +140,8 @@ def compare(run: TrainingRun) -> list[Compared]:
         return []
     results = []
     for number, lesson in enumerate(run.learner.lessons):
-        comparison, winner = compared(lesson, best.found[number], evaluate)
-        before = best.found[number]
+        comparison, winner = compared(lesson, best.by_problem[number], evaluate)
+        before = best.by_problem[number]
         if winner is not None and before is not None and winner is not before.placement:
             best.settle(number, winner, *evaluate(lesson.problem, [winner]))
         results.append(comparison)
@@ -170,7 +168,7 @@ def _tracking(config: RunConfig, folder: RunFolder, learner: Learner) -> MlflowR
 
 
 def _described(config: RunConfig, problems: Sequence[Problem], *, resumed: bool) -> Described:
-    """The policy with random weights, or with those of the checkpoint that `init` names."""
+    """The policy with random weights, or with the weights of the checkpoint `init`."""
     shape = config.policy.shape(problems)
     if config.init is None:
         return run_description.described(config, shape)
@@ -227,7 +225,7 @@ def _best(config: RunConfig, folder: RunFolder, lessons: Sequence[Lesson], evalu
 
 
 def _written_ns(folder: RunFolder, lesson: Lesson, evaluate: Evaluator) -> int | None:
-    """The step time of the best placement that an interrupted run has written, None where there is none."""
+    """The step time of the best placement that an interrupted run has written, None without one."""
     path, problem = folder.placement(lesson.label), lesson.problem
     if not path.exists():
         return None

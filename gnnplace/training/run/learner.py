@@ -1,10 +1,10 @@
 """The learner: a LightningModule that samples, evaluates, and follows the gradient of an algorithm's loss.
 
-Training has phases, each with an Adam of its own, whose learning rate falls linearly to the phase's end: groups imitate
-clusterings, the policy imitates placements, learns in the phases that it brings (`protocol.BringsPhases`), and then
-from its own samples. A batch is one step of the optimiser (`data.Work`). An update in which no sample counts changes
-nothing: neither weights, nor Adam's momentum, nor the moving average. What an update draws depends on the seed and its
-number alone, so a resumed run equals an uninterrupted one.
+Training has phases: groups imitate clusterings, the policy imitates placements, learns in the phases that it brings
+(`protocol.BringsPhases`), and then from its own samples. Each phase has an Adam of its own, whose learning rate falls
+linearly to the phase's end. A batch is one step of the optimiser (`data.Work`). An update in which no sample counts
+changes nothing: neither weights, nor Adam's momentum, nor the moving average. What an update draws depends on the seed
+and its number alone, so a resumed run equals an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from gnnplace.training.update.rollout import decode
 class Learner(lightning.LightningModule):
     """Trains a policy (an `nn.Module` that satisfies `Policy`) on lessons.
 
-    `best` keeps the best placements; `description` goes into checkpoints.
-    Raises ValueError where the policy can't learn what the configuration asks for.
+    `best` keeps the best placements; `description` goes into checkpoints. Raises ValueError if the policy can't learn
+    what the configuration asks for.
     """
 
     def __init__(
@@ -55,7 +55,8 @@ class Learner(lightning.LightningModule):
         self.moving_average = average(learning.training.credit)
         self.updates_done = 0
         self._brought = {
-            each.name: Brought(each, policy, self.lessons, learning.seed, evaluate) for each in self.learning.objectives
+            phase.name: Brought(phase, policy, self.lessons, learning.seed, evaluate)
+            for phase in self.learning.objectives
         }
         self._reinforcement = Reinforcement(policy, self.lessons, learning, evaluate, best, self.moving_average)
         self._losses: dict[str, PhaseLoss] = {
@@ -63,7 +64,7 @@ class Learner(lightning.LightningModule):
             **self._brought,
             "reinforcement": self._reinforcement,
         }
-        self._present: PhaseLoss | None = None  # that of the last batch
+        self._present: PhaseLoss | None = None  # of the last batch
         self._now: metrics.Metrics = {}
         self._started = 0.0
         self._ratios: list[tuple[float, float] | None] = []
@@ -78,8 +79,9 @@ class Learner(lightning.LightningModule):
         return {"optimizer": adam, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def on_fit_start(self) -> None:
-        """A policy that learns sees the range of its features in all training
-        problems; one that does not keeps the range that it has.
+        """Widens the policy's ranges to all training problems, if it still learns.
+
+        A policy that doesn't learn keeps its ranges.
         """
         if isinstance(self.policy, ClampsFeatures) and self.updates_done < self.learning.all_updates:
             self.policy.widen_ranges([lesson.problem for lesson in self.lessons])
@@ -111,7 +113,7 @@ class Learner(lightning.LightningModule):
         return torch.stack([loss for loss, _ in learned]).mean()
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Without a sample that counts there is no gradient, so that Adam leaves everything as it is."""
+        """Logs the norm of the gradient; if no sample counts it removes the gradient, so Adam changes nothing."""
         if self._present is not None and self._present.nothing_counts():
             optimizer.zero_grad(set_to_none=True)
             return
@@ -126,8 +128,9 @@ class Learner(lightning.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clips what groups ops and all else apart: the gradient of a
-        thousand grouped ops would drown that of thirty placed groups.
+        """Clips the gradients of grouping and of all else separately.
+
+        The gradient of a thousand grouped ops would drown that of thirty placed groups.
         """
         if not gradient_clip_val:
             return
@@ -136,7 +139,7 @@ class Learner(lightning.LightningModule):
             clip(group["params"], gradient_clip_val)
 
     def _finish(self, batch: Work) -> metrics.Metrics:
-        """An update is done: what its problems' greedy placements take, whenever it is time for them."""
+        """Ends an update; returns the step times of its problems' greedy placements if it is time for them."""
         self.updates_done = batch.update + 1
         if self.updates_done % self.learning.training.greedy_every:
             return {}
@@ -146,7 +149,7 @@ class Learner(lightning.LightningModule):
         return {f"{label}/greedy_ns": float(time) for label, time in times.items() if time is not None}
 
     def decode(self, problem: int) -> StepResult:
-        """What the greedy placement of a problem takes; it is kept where it is the best so far."""
+        """The result of a problem's greedy placement, which is kept if it is the best so far."""
         placement, result, tape = decode(self.policy, self.lessons[problem].problem, self.evaluate)
         self.best.offer(problem, placement, result, "greedy", tape.choices(0))
         return result
@@ -157,9 +160,7 @@ class Learner(lightning.LightningModule):
         self._ratios.append(None if result is None else (result / batch.heuristic_ns, result / batch.bound_ns))
 
     def on_validation_epoch_end(self) -> None:
-        """Geometric means of the exams' step times over the best heuristic's
-        and over the bound, and the share that does not fit.
-        """
+        """Logs the exams' infeasible share, and geometric means of step times over best heuristics and bounds."""
         ratios = [pair for pair in self._ratios if pair is not None]
         scores = {"val/infeasible": 1 - len(ratios) / len(self._ratios)}
         for name, column in zip(("val/over_best_heuristic", "val/over_bound"), zip(*ratios, strict=True), strict=False):
@@ -179,14 +180,12 @@ class Learner(lightning.LightningModule):
         problems = [lesson.problem for lesson in self.lessons]
         check_tree(checkpoint, self.state_dict(), problems, self.trainer, *optimizer(self.policy, self.learning))
         self.updates_done = checkpoint["gnnplace"]["updates_done"]
-        # `Updates` knows what is left
+        # `Updates` yields the updates that are left
         checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]["is_last_batch"] = False
         self.best.load_state(checkpoint["gnnplace"]["best"])
 
     def _log(self, values: metrics.Metrics) -> None:
-        """Tells callbacks, which then know the last value of every
-        metric; loggers get the values of this step alone.
-        """
+        """Gives metrics to callbacks, which keep the last value of each; loggers get the values of this step alone."""
         tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
         self.log_dict(tensors, on_step=True, on_epoch=False, batch_size=1, logger=False)
         self._now |= values
@@ -198,15 +197,15 @@ class Learner(lightning.LightningModule):
 
 
 def optimizer(policy: Policy, learning: Learning) -> tuple[torch.optim.Adam, torch.optim.lr_scheduler.LambdaLR]:
-    """Adam over what groups ops and all else apart, and the scheduler that gives each its rate."""
+    """Adam over the parameters that group ops and all others apart, and the scheduler of both rates."""
     adam = learning.training.optimizer
-    grouping = {id(each) for each in policy.grouping_parameters()} if isinstance(policy, Groups) else set()
+    grouping = {id(parameter) for parameter in policy.grouping_parameters()} if isinstance(policy, Groups) else set()
     parts: dict[bool, list[nn.Parameter]] = {}
     for parameter in policy.parameters():
         if parameter.requires_grad:
             parts.setdefault(id(parameter) in grouping, []).append(parameter)
     adam_optimizer = torch.optim.Adam(
-        [{"params": each} for each in parts.values()], lr=1.0, betas=(adam.beta1, adam.beta2), eps=adam.eps
+        [{"params": part} for part in parts.values()], lr=1.0, betas=(adam.beta1, adam.beta2), eps=adam.eps
     )
     rates = [_plain(partial(rate, learning, grouping=groups)) for groups in parts]
     return adam_optimizer, torch.optim.lr_scheduler.LambdaLR(adam_optimizer, rates)
@@ -231,5 +230,5 @@ def rate(learning: Learning, step: int, grouping: bool = False) -> float:
 
 
 def _plain(of_step: Callable[[int], float]) -> Callable[[int], float]:
-    """The same as a plain function: a checkpoint writes what other callables hold."""
+    """A plain function: a checkpoint would store the state of any other callable."""
     return lambda step: of_step(step)

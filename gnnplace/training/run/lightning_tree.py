@@ -1,6 +1,6 @@
-"""What the tree of a checkpoint has to be so that a run can go on from it: checked before anything of the run is set.
+"""The checks of a checkpoint's tree before a run continues from it: all come before anything of the run is set.
 
-The tree is compared with what the learner and its Trainer would save now: names, shapes, types and lengths are theirs.
+The tree is compared with the one that the learner and its Trainer would save now: names, shapes, types and lengths.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gnnplace.placement import Placement, check
 from gnnplace.problems import Problem
 
 LOOPS = ("fit_loop", "validate_loop", "test_loop", "predict_loop")
-OF_GROUP = ("params", "lr", "betas", "eps")  # of a group of Adam's parameters; torch knows what else there may be
+OF_GROUP = ("params", "lr", "betas", "eps")  # of a group of Adam's parameters; torch may have more
 OF_SCHEDULER = ("last_epoch", "base_lrs", "lr_lambdas", "_last_lr", "_step_count")
 OF_PARAMETER = ("exp_avg", "exp_avg_sq")
 COLUMNS: Mapping[str, torch.dtype] = {"device": torch.int32, "priority": torch.int64, "fusion": torch.int32}
@@ -33,7 +33,7 @@ def check_tree(
 ) -> None:
     """Raises ValueError (one line, with the place) unless a run can go on from the tree.
 
-    `weights` are those of the learner now; `adam` and `rates` are an optimiser and its scheduler as the run has them.
+    `weights` are the learner's present weights; `adam` and `rates` are an optimiser and its scheduler like the run's.
     """
     state = _same("state_dict", tree.get("state_dict"), weights)
     for name, average in state.items():
@@ -54,8 +54,9 @@ def _groups(adam: Any) -> list[dict[str, Any]]:
 
 
 def _same(place: str, value: Any, like: Any) -> Any:
-    """Returns `value` if it has the form of `like`: at least its keys, as many list entries, tensors of its shape and
-    type. Raises ValueError otherwise.
+    """The value, if it has the form of `like`: its keys, as many list entries, tensors of its shape and type.
+
+    More keys are fine. Raises ValueError for another form.
     """
     if (rule := _difference(value, like)) is not None:
         raise ValueError(f"tree.{place}: {strict_json.shown(value)}: {rule}")
@@ -63,8 +64,8 @@ def _same(place: str, value: Any, like: Any) -> Any:
         for key, part in like.items():
             _same(f"{place}.{key}", value[key], part)
     elif isinstance(like, list | tuple):
-        for index, (part, wanted) in enumerate(zip(value, like, strict=True)):
-            _same(f"{place}[{index}]", part, wanted)
+        for index, (part, model) in enumerate(zip(value, like, strict=True)):
+            _same(f"{place}[{index}]", part, model)
     return value
 
 
@@ -96,12 +97,12 @@ def _tensor_difference(value: Any, like: Tensor) -> str | None:
     due = f"{str(like.dtype).removeprefix('torch.')}{list(like.shape)}"
     if not isinstance(value, Tensor) or value.shape != like.shape or value.dtype != like.dtype:
         return f"a tensor {due} is due"
-    finite = value.isfinite() | (value == like.to(value.device))  # a range of nothing is infinite, and stays so
+    finite = value.isfinite() | (value == like.to(value.device))  # an empty range is infinite
     return None if finite.all() else f"a tensor {due} of finite numbers is due"
 
 
 def _check_averages(place: str, averages: Any) -> None:
-    """Moving averages by problem; nothing is NaN until something counts."""
+    """Checks the moving averages by problem; an average is NaN until a sample counts."""
     if not isinstance(averages, dict) or not all(
         type(key) is int and isinstance(part, Tensor) and part.dtype == torch.float64 and not part.isinf().any()
         for key, part in averages.items()
@@ -110,7 +111,7 @@ def _check_averages(place: str, averages: Any) -> None:
 
 
 def _check_moments(state: Mapping[Any, Any], parameters: Sequence[Tensor]) -> None:
-    """Adam's averages of each parameter that has had a gradient."""
+    """Checks Adam's averages of each parameter that has had a gradient."""
     for number, moments in state.items():
         if type(number) is not int or not 0 <= number < len(parameters):
             raise ValueError(

@@ -1,10 +1,12 @@
-"""What training on measurements came to: the policy's best placement against the simulator's choice, both measured
-again, in turns.
+"""The result of training on measurements: the policy's best placement against the simulator's choice.
 
-The candidates are all placements that were measured in the run, single devices and the best heuristic's among them; the
-simulator's choice is the fastest of all by simulation. The policy's is the fastest of its own (what a heuristic had
-before is the heuristic's) by measurement, in two rounds: the fastest of many noisy medians is flattered, so the
-`FINALISTS` fastest are measured again in turns. The winner meets the simulator's choice in fresh measurements of both.
+Both are measured again, in turns.
+
+The candidates are all placements that were measured in the run, single devices and the best heuristic's among them. The
+simulator's choice is the fastest of all by simulation. The policy's best is the fastest of its own placements by
+measurement; a placement that a heuristic proposed first is not its own. It is chosen in two rounds, because the fastest
+of many noisy medians is too low: the `FINALISTS` fastest are measured again in turns. The winner meets the simulator's
+choice in fresh measurements of both.
 """
 
 from __future__ import annotations
@@ -29,9 +31,10 @@ FINALISTS = 5
 
 
 class Compared(NamedTuple):
-    """The comparison of one problem; `outcome` is that of the measurement, `finalists` that of the round before,
-    without which the fastest at first sight stands for the policy. `faster` is the simulator's choice's time over the
-    policy's.
+    """The comparison of one problem.
+
+    `outcome` is that of the measurement, `finalists` that of the round before; if that fails, the fastest at first
+    sight stands for the policy. `faster` is the time of the simulator's choice over the policy's.
     """
 
     label: str
@@ -63,7 +66,7 @@ class Compared(NamedTuple):
         if self.faster is None or self.policy_ns is None or self.simulator_ns is None:
             return f"{self.verdict} ({self._measured})"
         medians = " against ".join(
-            terminal.milliseconds(round(each.median)) for each in (self.policy_ns, self.simulator_ns)
+            terminal.milliseconds(round(time.median)) for time in (self.policy_ns, self.simulator_ns)
         )
         times = f"{self.faster.median:.3f}x [{self.faster.low:.3f}, {self.faster.high:.3f}]"
         return f"{self.verdict}: {medians}, {times} ({self._measured})"
@@ -91,19 +94,17 @@ class Compared(NamedTuple):
 
 
 def compared(lesson: Lesson, best: Best | None, evaluate: MeasuredEvaluator) -> tuple[Compared, Placement | None]:
-    """Measures finalists and comparison of a problem, or finds what was
-    measured of them; with the policy's winner, if there is one.
-    """
+    """The comparison of a problem, from new or kept measurements, and the policy's winner, if there is one."""
     problem, placements = lesson.problem, evaluate.measured(lesson.problem)
     if best is None:
         return Compared(lesson.label, len(placements), "the policy found nothing feasible"), None
     chosen, _ = fastest(list(zip(placements, simulate(problem, placements), strict=True)))
-    winner, round_ = best.placement, "ok"
+    winner, finalists = best.placement, "ok"
     try:
         winner = _winner(problem, best, evaluate)
     except MeasurementError as failed:
-        round_ = str(failed)
-    comparison = partial(Compared, lesson.label, len(placements), finalists=round_)
+        finalists = str(failed)
+    comparison = partial(Compared, lesson.label, len(placements), finalists=finalists)
     if evaluate.key(problem, chosen) == evaluate.key(problem, winner):
         return comparison("ok", same=True), winner
     try:
@@ -116,9 +117,7 @@ def compared(lesson: Lesson, best: Best | None, evaluate: MeasuredEvaluator) -> 
 
 
 def _winner(problem: Problem, best: Best, evaluate: MeasuredEvaluator) -> Placement:
-    """The fastest of the policy's finalists when they are measured again;
-    of equals the one that counts as its best so far.
-    """
+    """The fastest of the policy's finalists in a second measurement; of equals the policy's best so far."""
     placements = {
         evaluate.key(problem, placement): placement
         for placement in (*evaluate.measured(problem, POLICY), best.placement)

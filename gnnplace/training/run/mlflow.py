@@ -1,6 +1,6 @@
 """MLflow runs in the store of the folder of all runs (`mlflow_store.py`); no server, and nothing is sent anywhere.
 
-Lightning's own logger, and what it lacks: metrics are written in batches, a resumed run logs no step twice, and runs
+Lightning's own logger, with three additions: metrics are written in batches, a resumed run logs no step twice, and runs
 that stand as RUNNING while nothing runs (a machine that went down, SIGKILL) are marked as killed when the next run
 starts.
 """
@@ -40,16 +40,18 @@ class Registered(NamedTuple):
 
 
 def histories(folder: Path, names: Sequence[str]) -> dict[str, dict[int, float]]:
-    """The values of metrics of a run by its folder, by update; those it never logged are left out.
+    """The values of a run's metrics by update, from the run's folder; metrics that it never logged are left out.
 
-    Raises ValueError where the run was not tracked.
+    Raises ValueError if the run was not tracked.
     """
     runs, name = folder.resolve().parent, folder.resolve().name
     if not (runs / DATABASE).exists():
         raise ValueError(f"{folder}: has no learning curves: there is no {runs / DATABASE}, where MLflow keeps them")
     client = opened(runs)
     with in_one_line(runs):
-        experiments = [each.experiment_id for each in client.search_experiments(filter_string=f"name = '{EXPERIMENT}'")]
+        experiments = [
+            match.experiment_id for match in client.search_experiments(filter_string=f"name = '{EXPERIMENT}'")
+        ]
         matches = (
             client.search_runs(experiments, f"tags.`{FOLDER_TAG}` = '{name}'", max_results=1) if experiments else []
         )
@@ -59,14 +61,14 @@ def histories(folder: Path, names: Sequence[str]) -> dict[str, dict[int, float]]
             )
         run, logged = matches[0].info.run_id, matches[0].data.metrics
         return {
-            name: {each.step: each.value for each in client.get_metric_history(run, name)}
+            name: {point.step: point.value for point in client.get_metric_history(run, name)}
             for name in names
             if name in logged
         }
 
 
 class MlflowRun(MLFlowLogger):
-    """The MLflow run of one run folder; an earlier one is gone on with."""
+    """The MLflow run of one run folder; an earlier one is continued."""
 
     def __init__(
         self,
@@ -89,7 +91,7 @@ class MlflowRun(MLFlowLogger):
         self.registered: Registered | None = None
 
     def log_hyperparams(self, *params: Any, **named: Any) -> None:
-        """Nothing: parameters are those of the configuration, logged when the run was made."""
+        """Nothing: the configuration was logged when the run was made."""
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
@@ -105,7 +107,7 @@ class MlflowRun(MLFlowLogger):
 
     @rank_zero_only
     def save(self) -> None:
-        """Writes the metrics that are kept."""
+        """Writes the kept metrics."""
         from mlflow.entities import Metric
 
         rows = [Metric(*row) for row in self._metrics]
@@ -126,7 +128,7 @@ class MlflowRun(MLFlowLogger):
             )
 
     def finalize(self, status: str = "success") -> None:
-        """Writes what is kept; `end` ends the run, which has more to log after the last update."""
+        """Writes the kept metrics; `end` ends the run, which logs more after the last update."""
         self.save()
 
     @rank_zero_only
@@ -142,18 +144,16 @@ class MlflowRun(MLFlowLogger):
 
     @rank_zero_only
     def register(self, checkpoint: Path, name: str, cluster: Cluster) -> None:
-        """Registers the policy of a checkpoint, which can place on
-        `cluster`, as the next version of a model; once for each run.
-        """
-        from gnnplace.training import mlflow_model  # imports mlflow, which takes seconds
+        """Registers a checkpoint's policy, which can place on `cluster`, as the next version of a model; once a run."""
+        from gnnplace.training.run import mlflow_registry  # imports mlflow, which takes seconds
 
         with in_one_line(self._runs):
-            version = mlflow_model.register(self.experiment, str(self.run_id), checkpoint, name, cluster)
+            version = mlflow_registry.register(self.experiment, str(self.run_id), checkpoint, name, cluster)
         self.registered = Registered(name, version)
 
     @rank_zero_only
     def end(self, status: Status) -> None:
-        """Writes what is kept and ends the run."""
+        """Writes the kept metrics and ends the run."""
         self.save()
         with in_one_line(self._runs):
             self.experiment.set_terminated(self.run_id, status)
@@ -162,7 +162,7 @@ class MlflowRun(MLFlowLogger):
 def _open(
     client: Any, experiment: str, name: str, parameters: Mapping[str, Any], more: Mapping[str, str]
 ) -> tuple[str, int]:
-    """The run of the folder of this name, and the last step that it has logged, -1 for a new one."""
+    """The run of the folder of this name, and its last logged step, -1 for a new run."""
     matches = client.search_runs([experiment], f"tags.`{FOLDER_TAG}` = '{name}'", max_results=1)
     if matches:
         run = matches[0].info.run_id
@@ -178,7 +178,7 @@ def _open(
 def _log_parameters(client: Any, run: str, parameters: Mapping[str, Any]) -> None:
     """One parameter a knob.
 
-    MLflow takes no longer values than 6,000 characters: such a one says where it stands instead.
+    MLflow takes values of at most 6,000 characters; a longer one is replaced by a reference to the artifact.
     """
     from mlflow.entities import Param
 

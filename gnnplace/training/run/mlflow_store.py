@@ -22,7 +22,7 @@ from gnnplace.isolation.under_way import locked
 
 EXPERIMENT = "gnnplace"
 DATABASE, ARTIFACTS = "mlflow.db", "artifacts"
-KIND_TAG = "mlflow.experimentKind"  # of an experiment: what MLflow's pages begin with, here the runs
+KIND_TAG = "mlflow.experimentKind"  # of an experiment: the first page that MLflow shows, here the runs
 KIND = "custom_model_development"
 IN_MEMORY = "sqlite:///:memory:"
 TABLES = frozenset({"alembic_version", "experiments", "runs", "metrics", "params", "tags"})
@@ -31,14 +31,12 @@ CURE = "move it away, and the next training makes a new one, or say --tracking n
 
 
 def database(runs: Path) -> str:
-    """The tracking address of a folder of runs: what `mlflow ui --backend-store-uri` takes."""
+    """The tracking address of a folder of runs, for `mlflow ui --backend-store-uri`."""
     return f"sqlite:///{(runs / DATABASE).resolve()}"
 
 
 def check(runs: Path) -> None:
-    """Raises OSError (one line, with the cure) where the store of a folder
-    of runs can't be used; one that is not there yet can.
-    """
+    """Raises OSError (one line, with the cure) if a folder's store can't be used; one that doesn't exist can."""
     path = runs / DATABASE
     if not _has_address(runs.resolve()):
         raise OSError(
@@ -54,7 +52,7 @@ def check(runs: Path) -> None:
 
 
 def opened(runs: Path) -> Any:
-    """A client of the store of a folder of runs, which is made where there is none. Raises OSError (one line)."""
+    """A client of the store of a folder of runs, which is made if it doesn't exist. Raises OSError (one line)."""
     check(runs)
     if not (runs / DATABASE).exists():
         with locked(runs / f"{DATABASE}.lock"):
@@ -64,7 +62,7 @@ def opened(runs: Path) -> Any:
 
 
 def experiment(client: Any, runs: Path) -> str:
-    """The experiment of all runs; a store that somebody else made may lack it."""
+    """The experiment of all runs; it is created in a store that lacks it."""
     existing = client.get_experiment_by_name(EXPERIMENT)
     return str(
         existing.experiment_id
@@ -81,7 +79,7 @@ def local(address: str) -> Path | None:
 
 @contextmanager
 def in_one_line(runs: Path) -> Iterator[None]:
-    """Has what goes wrong in MLflow's store be an OSError of a file, with the cure where the database is damaged."""
+    """Turns errors in MLflow's store into an OSError of a file, with the cure if the database is damaged."""
     _mlflow()
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
@@ -98,21 +96,22 @@ def in_one_line(runs: Path) -> Iterator[None]:
 
 
 def _sqlite_code(error: BaseException | None) -> int:
-    """What SQLite says of an error that it, SQLAlchemy or MLflow raised."""
+    """SQLite's code of an error that it, SQLAlchemy or MLflow raised."""
     while error is not None and not isinstance(error, sqlite3.Error):
         error = getattr(error, "orig", None) or error.__cause__
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF  # without what extends it
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the extended code
 
 
 def _has_address(path: Path) -> bool:
-    """Whether MLflow finds a path by its address: `?` and `#` end one, and
-    `%41` is read as A, twice where it names artifacts.
+    """Whether MLflow finds a path by its address.
+
+    `?` and `#` end an address, and `%41` is read as A, twice where it names artifacts.
     """
     return not set("?#") & set(str(path)) and unquote(unquote(path.as_uri())) == f"file://{path}"
 
 
 def _fault(store: sqlite3.Connection, path: Path) -> str | None:
-    """Why MLflow can't go on with a store, and what to do about it; None where it can."""
+    """The reason why MLflow can't use a store, with the cure; None if it can."""
     tables = {name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     (pages,), (size,) = store.execute("PRAGMA page_count").fetchone(), store.execute("PRAGMA page_size").fetchone()
     if tables and path.stat().st_size < pages * size:
@@ -137,7 +136,7 @@ def _versions() -> list[str]:
     from alembic.script import ScriptDirectory
 
     migrations = Path(_mlflow().__file__).parent / "store" / "db_migrations"
-    return [each.revision for each in ScriptDirectory(str(migrations)).walk_revisions()]
+    return [script.revision for script in ScriptDirectory(str(migrations)).walk_revisions()]
 
 
 def _new(runs: Path) -> bytes:
@@ -166,5 +165,5 @@ def _mlflow() -> Any:
 
     for name in ("alembic", "mlflow"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # what it logs is raised, too
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it raises the same
     return mlflow

@@ -1,6 +1,4 @@
-"""What MLflow says of a run besides its knobs and curves: a
-description, its source, the bound and what baselines take.
-"""
+"""Notes of a run in MLflow besides its knobs and curves: a description, its source, the bound, the baselines."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ def tags(config: RunConfig, folder: Path, lessons: Sequence[Lesson], phases: Seq
 
 
 def description(config: RunConfig, folder: Path, lessons: Sequence[Lesson], phases: Sequence[Phase]) -> str:
-    """Who learns what, how long, and how to go on (Markdown)."""
+    """The policy, its problems, the length of the run, and how to continue (Markdown)."""
     policy = (
         f"{config.policy.kind} ({config.policy.encodes_with})" if config.policy.encodes_with else config.policy.kind
     )
@@ -53,20 +51,20 @@ def source(arguments: Sequence[str]) -> str:
     return shlex.join([program.parent.name if program.name == "__main__.py" else program.name, *arguments[1:]])
 
 
-def baselines(lesson: Lesson, rows: Sequence[Candidate]) -> Metrics:
+def baselines(lesson: Lesson, candidates: Sequence[Candidate]) -> Metrics:
     """The bound, the best single device, each baseline and the fastest of them, simulated, as metrics of a problem."""
     times = {
-        each.planner: float(each.step_time_ns)
-        for each in rows
-        if each.step_time_ns is not None and not each.planner.startswith(OWN)
+        candidate.planner: float(candidate.step_time_ns)
+        for candidate in candidates
+        if candidate.step_time_ns is not None and not candidate.planner.startswith(OWN)
     }
     metrics: Metrics = {"bound_ns": float(lower_bound(lesson.problem)), "one_device_ns": float(lesson.reference_ns)}
     metrics |= {"best_baseline_ns": min(times.values())} if times else {}
-    return labelled(lesson, metrics | _each(times))
+    return labelled(lesson, metrics | _named(times))
 
 
-def _each(times: Mapping[str, float]) -> Metrics:
-    """MLflow takes letters, digits and some signs in names; another package may name its planners otherwise."""
+def _named(times: Mapping[str, float]) -> Metrics:
+    """The step times as metrics, under names of letters, digits and the signs that MLflow takes."""
     return {
         f"baseline {''.join(c if c.isalnum() or c in '_-. ' else '_' for c in name)}_ns": time
         for name, time in times.items()

@@ -1,8 +1,7 @@
-"""The problems of a training run and what evaluates their placements: the simulator, or this machine, where the run
-measures.
+"""The problems of a training run and their evaluator: the simulator, or this machine if the run measures.
 
-A run that measures keeps the hosts of its workloads. What is no step of its own stays simulated even then: teachers
-of the warm start, baselines, bounds, and the order in which the ops of a measured placement run.
+A run that measures keeps the hosts of its workloads. Everything but the policy's own steps is simulated even then:
+teachers of the warm start, baselines, bounds, and the order in which the ops of a measured placement run.
 """
 
 from __future__ import annotations
@@ -34,27 +33,27 @@ LOADING_S = 600.0
 
 
 class RunProblems(NamedTuple):
-    """The problems of a run, those that it names and then those of the corpus, and its evaluator."""
+    """The problems of a run, first the named ones, then those of the corpus, and its evaluator."""
 
     problems: tuple[Problem, ...]
     evaluate: Evaluator
 
 
 def opened(config: RunConfig, folder: RunFolder, stack: ExitStack, quiet: bool) -> RunProblems:
-    """Loads a run's problems, and says how many there are; leaving `stack` ends the hosts.
+    """Loads a run's problems, and prints their number; leaving `stack` ends the hosts.
 
     Raises ValueError for bad ones, MeasurementError where a workload can't be loaded.
     """
     if config.evaluate == "simulated":
         named = _named(config, quiet)
-        terminal.progress(quiet)(said(config))  # graphs of the corpus may be a thousand
+        terminal.progress(quiet)(summary(config))  # graphs of the corpus may be a thousand
         return RunProblems(named + selected(config.corpus, config.seed), simulate)
     machines = _machines(config)  # graphs may take minutes
     hosts = {text: _host(config, text, stack) for text in dict.fromkeys(text for text, _ in config.problems)}
-    # which refuses sizes
+    # no graph is left to load: this refuses sizes
     graphs = {text: host().graph for text, host in hosts.items()} | sources.graphs([], config.dims)
     problems = _costed(config, graphs, machines, quiet)
-    terminal.progress(quiet)(said(config))
+    terminal.progress(quiet)(summary(config))
     by_graph = {graphs[text].sha256: host for text, host in hosts.items()}
     protocol, ledger = PROTOCOLS[config.measured.protocol], Ledger(folder.measurements)
     with_gpus = any(device.kind == "gpu" for problem in problems for device in problem.cluster.devices)
@@ -64,14 +63,14 @@ def opened(config: RunConfig, folder: RunFolder, stack: ExitStack, quiet: bool) 
     return RunProblems(problems, evaluate)
 
 
-def said(config: RunConfig) -> str:
-    """How many problems a run has, and where they are from, before those of the corpus are read."""
+def summary(config: RunConfig) -> str:
+    """The number of problems of a run and their sources, before the graphs of the corpus are read."""
     corpus, synthetic = counted(config.corpus)
     parts = {"named": len(config.problems), "of the corpus": corpus, "synthetic": synthetic}
     number, held_out = sum(parts.values()), sum(counted(config.validation))
-    whence = ", ".join(f"{count:,} {what}" for what, count in parts.items() if count)
+    kinds = ", ".join(f"{count:,} {what}" for what, count in parts.items() if count)
     validates = f"; validates with {held_out:,} others" if held_out else ""
-    return f"trains on {number:,} problem{'s' * (number != 1)} ({whence}){validates}; places {number:,} in the end"
+    return f"trains on {number:,} problem{'s' * (number != 1)} ({kinds}){validates}; places {number:,} in the end"
 
 
 def simulated(config: RunConfig, quiet: bool) -> tuple[Problem, ...]:
@@ -106,7 +105,7 @@ def _host(config: RunConfig, text: str, stack: ExitStack) -> LastingHost:
 
 
 def _require_support(problem: Problem, evaluate: Evaluator) -> None:
-    """Raises ValueError where this machine can't run even a placement on one device."""
+    """Raises ValueError if this machine can't run even a placement on one device."""
     results = evaluate(problem, on_each(problem, range(problem.num_devices)))
     reasons = [result.infeasible for result in results]
     if all(reason is not None and reason.startswith("unsupported") for reason in reasons):

@@ -1,9 +1,8 @@
-"""Problems of the corpus as a configuration chooses them, and exams: such
-problems with the best heuristic's step time and the bound.
+"""Problems that a configuration selects from the corpus, on named or drawn clusters; and exams.
 
-Clusters drawn from a distribution: machines that people have, in numbers and with links that presets don't fix.
-
-A policy that shall place on unseen clusters trains on many of them. The same number always draws the same cluster.
+A policy for unseen clusters trains on many of them. `drawn` draws a cluster from a distribution of machines that people
+have, in numbers and with links that presets don't have. The same number always draws the same cluster. An exam is a
+problem with the best heuristic's step time and the bound.
 """
 
 from __future__ import annotations
@@ -37,6 +36,46 @@ ACCELERATORS = (
     (19_000, 310_000, 1_550, 40), (60_000, 900_000, 3_300, 80),
 )  # fmt: skip
 MOST_ACCELERATORS = 8
+SYNTHETIC_OPS = 200, 4000  # the range of sizes
+MOST_DRAWN = 10**6  # numbers of clusters for synthetic graphs
+
+
+def selected(config: SelectionConfig, seed: int) -> tuple[Problem, ...]:
+    """The problems that a configuration selects, graph by graph.
+
+    The clusters drawn for a graph depend on its name and the seed.
+    """
+    clusters = [sources.cluster(name) for name in config.clusters] if config.splits else []
+    problems, chosen = [], [entry for entry in manifest.entries() if _is_chosen(entry, config)]
+    for entry in chosen:
+        if clusters or config.drawn_clusters:
+            graph, first = manifest.graph(entry.name), zlib.crc32(f"{seed}/{entry.name}".encode())
+            machines = [*clusters, *(drawn(first + number) for number in range(config.drawn_clusters))]
+            problems += [roofline.problem(graph, machine) for machine in machines]
+    if config.splits and not chosen:
+        raise ValueError("corpus: no graph is in these splits and lineages and small enough")
+    donors = [manifest.graph(entry.name) for entry in chosen] if config.synthetic else []
+    return (*problems, *(_synthetic(donors, seed, number) for number in range(config.synthetic if donors else 0)))
+
+
+def counted(config: SelectionConfig) -> tuple[int, int]:
+    """The number of problems of corpus graphs, and of synthetic ones; no graph is read."""
+    graphs = sum(_is_chosen(entry, config) for entry in manifest.entries())
+    return graphs * (len(config.clusters) + config.drawn_clusters), config.synthetic if graphs else 0
+
+
+def _synthetic(donors: Sequence[ComputationGraph], seed: int, number: int) -> Problem:
+    """A synthetic graph with the costs of two donors' ops, on a drawn cluster."""
+    draw = np.random.default_rng([seed, number])
+    lent = [donors[index] for index in draw.choice(len(donors), size=min(2, len(donors)), replace=False)]
+    size = int(np.exp(draw.uniform(*np.log(SYNTHETIC_OPS))))
+    graph = synthetic(FAMILIES[draw.integers(len(FAMILIES))], num_ops=size, seed=number, donors=lent)
+    return roofline.problem(graph, drawn(int(draw.integers(MOST_DRAWN))))
+
+
+def _is_chosen(entry: manifest.Entry, config: SelectionConfig) -> bool:
+    of_lineage = entry.lineage not in config.without and (not config.lineages or entry.lineage in config.lineages)
+    return entry.split in config.splits and of_lineage and (not config.most_ops or entry.ops <= config.most_ops)
 
 
 def drawn(number: int) -> Cluster:
@@ -78,47 +117,6 @@ def _accelerator(index: int, kind: tuple[int, int, int, int]) -> Device:
     return Device(
         f"gpu:{index}", "gpu", gigabytes * 10**9, rates, gigabytes_per_s * 10**9, launch_ns=5_000, dispatch_ns=200
     )
-
-
-SYNTHETIC_OPS = 200, 4000
-MOST_DRAWN = 10**6
-
-
-def selected(config: SelectionConfig, seed: int) -> tuple[Problem, ...]:
-    """The problems that a configuration chooses, graph by graph; the
-    clusters drawn for a graph depend on its name and the seed.
-    """
-    clusters = [sources.cluster(name) for name in config.clusters] if config.splits else []
-    problems, chosen = [], [entry for entry in manifest.entries() if _is_chosen(entry, config)]
-    for entry in chosen:
-        if clusters or config.drawn_clusters:
-            graph, first = manifest.graph(entry.name), zlib.crc32(f"{seed}/{entry.name}".encode())
-            machines = [*clusters, *(drawn(first + number) for number in range(config.drawn_clusters))]
-            problems += [roofline.problem(graph, machine) for machine in machines]
-    if config.splits and not chosen:
-        raise ValueError("corpus: no graph is in these splits and lineages and small enough")
-    donors = [manifest.graph(entry.name) for entry in chosen] if config.synthetic else []
-    return (*problems, *(_synthetic(donors, seed, number) for number in range(config.synthetic if donors else 0)))
-
-
-def counted(config: SelectionConfig) -> tuple[int, int]:
-    """How many problems a configuration chooses: of graphs of the corpus, and of synthetic ones. Reads no graph."""
-    graphs = sum(_is_chosen(entry, config) for entry in manifest.entries())
-    return graphs * (len(config.clusters) + config.drawn_clusters), config.synthetic if graphs else 0
-
-
-def _synthetic(donors: Sequence[ComputationGraph], seed: int, number: int) -> Problem:
-    """A synthetic graph of `SYNTHETIC_OPS` with the costs of two donors' ops, on a drawn cluster."""
-    draw = np.random.default_rng([seed, number])
-    lent = [donors[index] for index in draw.choice(len(donors), size=min(2, len(donors)), replace=False)]
-    size = int(np.exp(draw.uniform(*np.log(SYNTHETIC_OPS))))
-    graph = synthetic(FAMILIES[draw.integers(len(FAMILIES))], num_ops=size, seed=number, donors=lent)
-    return roofline.problem(graph, drawn(int(draw.integers(MOST_DRAWN))))
-
-
-def _is_chosen(entry: manifest.Entry, config: SelectionConfig) -> bool:
-    of_lineage = entry.lineage not in config.without and (not config.lineages or entry.lineage in config.lineages)
-    return entry.split in config.splits and of_lineage and (not config.most_ops or entry.ops <= config.most_ops)
 
 
 def exams(problems: Sequence[Problem], kept: Path | None, say: Callable[[str], object]) -> tuple[Exam, ...]:

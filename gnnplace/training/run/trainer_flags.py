@@ -1,8 +1,6 @@
-"""The flags of Lightning's Trainer that a configuration may give: which, of what type and size, and tried before
-anything is made.
+"""The flags of Lightning's Trainer that a configuration may give, checked before anything is made.
 
-Types are those that Lightning states. What Lightning refuses besides is found by making a Trainer of the flags, which
-runs nothing.
+Types are read from Lightning. Its other checks are run by making a Trainer of the flags, which runs nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from gnnplace.knobs import MOST
 from gnnplace.simulator.simulator import usable_cores
 
 DEFAULTS: Mapping[str, Any] = {"accelerator": "cpu", "devices": 1}
-OURS = {  # flags of the Trainer that have another place here, or would break what a run promises
+OURS = {  # flags that have another place here, or would break a promise of a run
     "accumulate_grad_batches": "training.problems_per_update says how many problems an update learns from",
     "barebones": "a run keeps checkpoints and metrics",
     "callbacks": "they are objects: give them to gnnplace.train",
@@ -64,15 +62,15 @@ WORDS = {
 }
 
 
-def flags(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags of the Trainer that a configuration gives, over ours.
+def flags(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags of a configuration over the defaults.
 
     Raises ValueError (one line) for one that is none, that has another place, or that is of another type or size than
     it may be.
     """
-    for name, value in given.items():
+    for name, value in chosen.items():
         _check(name, value)
-    merged = {**DEFAULTS, **given}
+    merged = {**DEFAULTS, **chosen}
     if merged["accelerator"] in ("gpu", "cuda") and not torch.cuda.is_available():
         raise ValueError(f"trainer.accelerator: {merged['accelerator']!r}, and PyTorch finds no CUDA device here")
     if merged.get("strategy") == "ddp":  # pre-training leaves some weights without a gradient
@@ -82,16 +80,16 @@ def flags(given: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def tried(given: Mapping[str, Any]) -> int:
-    """How many processes train with these flags, which are checked as `flags` does, and by Lightning.
+def tried(chosen: Mapping[str, Any]) -> int:
+    """The number of processes that train with these flags, which are checked by `flags` and by Lightning.
 
     Raises ValueError (one line) for what Lightning refuses, and for more processes than this one has cores.
     """
-    merged = flags(given)
+    merged = flags(chosen)
     try:
         trial = trainer(merged)
     except ValueError as error:
-        for name, value in given.items():  # the first that is refused by itself
+        for name, value in chosen.items():  # the first that is refused by itself
             try:
                 trainer({**DEFAULTS, name: value})
             except ValueError as alone:
@@ -104,14 +102,14 @@ def tried(given: Mapping[str, Any]) -> int:
     return trial.num_devices * trial.num_nodes
 
 
-def trainer(given: Mapping[str, Any]) -> Trainer:
-    """A Trainer. Raises ValueError (one line) where Lightning refuses."""
+def trainer(arguments: Mapping[str, Any]) -> Trainer:
+    """A Trainer. Raises ValueError (one line) if Lightning refuses."""
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return lightning.Trainer(**given)
+            return lightning.Trainer(**arguments)
     except Exception as error:  # it raises whatever its parts do
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
 
@@ -146,7 +144,7 @@ def _type(name: str) -> TypeAdapter:
 
 
 def _words(name: str) -> str:
-    """What a flag may be, of that which a configuration can state."""
+    """The values of a flag that a configuration can state."""
     hint = get_type_hints(Trainer.__init__)[name]
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     choices = [strict_json.shown(choice) for part in parts if get_origin(part) is Literal for choice in get_args(part)]

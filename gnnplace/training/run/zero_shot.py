@@ -22,7 +22,7 @@ from gnnplace.training.update.rollout import decode, fastest, sampled
 
 @dataclass(frozen=True, eq=False)
 class ZeroShot:
-    """Greedy decoding, and the fastest of that and of `samples` samples where there are any. `name` is the policy's.
+    """A policy as a planner: its greedy placement, or the fastest of that and of `samples` samples.
 
     A policy that guides a search improves `start` or random list schedules instead, `evaluations` in all
     (`baselines.improve`).
@@ -49,7 +49,7 @@ class ZeroShot:
         return fastest(candidates)[0]
 
     def starting(self, start: Placement) -> ZeroShot:
-        """The same policy from a placement. Raises ValueError for one that constructs placements and improves none."""
+        """The policy that starts from a placement. Raises ValueError for a policy that improves none."""
         if not isinstance(self.policy, GuidesSearch):
             raise ValueError(f"--start: the policy {self.name} improves no placement; an improver does")
         return replace(self, start=start)
@@ -58,11 +58,12 @@ class ZeroShot:
 def planner(
     checkpoint: str | os.PathLike[str], seed: int = 0, samples: int = 0, evaluations: int | None = None
 ) -> ZeroShot:
-    """The policy of a checkpoint; an improver evaluates `EVALUATIONS` placements unless told how many, others take no
-    number.
+    """The policy of a checkpoint; an improver evaluates `evaluations` placements, `EVALUATIONS` unless given.
 
-    Raises ValueError (one line) where the checkpoint is damaged, or of another version or shape, and for a number that
-    is not taken.
+    Other policies take no number of evaluations.
+
+    Raises ValueError (one line) if the checkpoint is damaged, or of another version or shape, and for a number that is
+    not taken.
     """
     between(0, MOST_OF_A_STEP, "", samples=samples)
     trained = policy_of(checkpoint)

@@ -1,4 +1,4 @@
-"""The best placements found so far, one a problem: kept in memory, and written to disk whenever they improve."""
+"""The best placements so far, one a problem: kept in memory, and written to disk whenever they improve."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ Choices = Sequence[Mapping[str, Tensor]]  # of each step of an episode of one sa
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """A feasible placement, its step time, how the policy found it, and its
-    choices that made it (None where they aren't known).
-    """
+    """A feasible placement, its step time and origin, and the policy's choices that made it, if known."""
 
     placement: Placement
     step_time_ns: int
@@ -33,24 +31,24 @@ Write = Callable[[int, Placement, StepResult, Origin], None]  # of the problem's
 
 
 class BestPlacements:
-    """The fastest feasible placement of each of `num_problems` problems; `write` is called with each that is kept.
+    """The fastest feasible placement of each of `num_problems` problems; `write` is called with each improvement.
 
-    `on_disk` holds the step times of what an interrupted run had already written: slower placements don't replace it.
+    `on_disk` holds the step times of the placements that an interrupted run wrote; slower ones don't replace them.
     """
 
     def __init__(self, num_problems: int, write: Write, on_disk: tuple[int | None, ...] | None = None) -> None:
-        self.found: list[Best | None] = [None] * num_problems
+        self.by_problem: list[Best | None] = [None] * num_problems
         self._write = write
         self._on_disk = list(on_disk or [None] * num_problems)
 
     def offer(
         self, problem: int, placement: Placement, result: StepResult, origin: Origin, choices: Choices | None = None
     ) -> bool:
-        """Whether the placement is feasible and faster than the best so far, which it then replaces."""
-        time, best = result.feasible_ns, self.found[problem]
+        """Whether the placement is feasible and faster than the best so far; if so it replaces that."""
+        time, best = result.feasible_ns, self.by_problem[problem]
         if time is None or (best is not None and time >= best.step_time_ns):
             return False
-        self.found[problem] = Best(placement, time, origin, choices)
+        self.by_problem[problem] = Best(placement, time, origin, choices)
         written = self._on_disk[problem]
         if written is None or time < written:
             self._write(problem, placement, result, origin)
@@ -60,7 +58,7 @@ class BestPlacements:
     def offer_all(
         self, problem: int, placement: Placement, result: StepResult, origin: Origin, choices: Choices
     ) -> bool:
-        """`offer`, of the fastest that the processes of a run found; all of them call it and keep the same."""
+        """`offer` of the fastest placement of all processes of a run; all of them call it and keep the same."""
         never = torch.iinfo(torch.int64).max
         time = torch.tensor([never if result.feasible_ns is None else result.feasible_ns])
         if processes.number() > 1:
@@ -70,16 +68,16 @@ class BestPlacements:
 
     def state(self) -> list[dict[str, Any] | None]:
         """The best placements as plain data and tensors, for a checkpoint."""
-        return [None if best is None else _document(best) for best in self.found]
+        return [None if best is None else _document(best) for best in self.by_problem]
 
     def load_state(self, state: Sequence[dict[str, Any] | None]) -> None:
-        """What `state` gave."""
-        self.found = [None if document is None else _best(document) for document in state]
+        """Restores what `state` returned."""
+        self.by_problem = [None if document is None else _best(document) for document in state]
 
     def settle(self, problem: int, placement: Placement, result: StepResult) -> None:
-        """The best is this feasible one, which later measurements have chosen, however fast another once seemed."""
+        """Makes this feasible placement the best one: later measurements chose it, however fast another seemed."""
         assert result.feasible_ns is not None
-        self.found[problem] = Best(placement, result.feasible_ns, "measured again")
+        self.by_problem[problem] = Best(placement, result.feasible_ns, "measured again")
         self._write(problem, placement, result, "measured again")
         self._on_disk[problem] = result.feasible_ns
 

@@ -1,9 +1,8 @@
-"""Credit: what the rewards of an episode's steps say of each step's decisions, and which samples count.
+"""Credit: from the rewards of an episode's steps to the advantage of each step's decisions; and which samples count.
 
-The return of a step is compared with what was expected of it: `MovingAverage` is the hierarchical planner's (an
-exponential moving average) and `RecentMean` is Placeto's; `leave_one_out` compares each sample with the others of its
-problem and needs no memory; a critic is the policy's own; or nothing is expected. Samples that do not count are left
-out of what is expected, and of the loss.
+The return of a step is compared with an expected return: of `MovingAverage` (an exponential moving average, the
+hierarchical planner's), `RecentMean` (Placeto's), `leave_one_out` (the other samples of the problem, without memory),
+the policy's own critic, or 0. Samples that do not count enter neither the expected return nor the loss.
 
 Computed in float64: samples that take the same time get an advantage of exactly 0.
 """
@@ -28,13 +27,12 @@ class Credit(NamedTuple):
     counts: Bool[Tensor, "steps samples"]
 
     def of(self, rows: slice) -> Credit:
-        """That of some of the samples."""
+        """The credit of some of the samples."""
         return Credit(*(part[:, rows] for part in self))
 
 
 def counted(valid: Bool[Tensor, "steps samples"], updates: int, cut_off: int | None) -> Bool[Tensor, "steps samples"]:
-    """Which samples count in an update after `updates` earlier ones: all before the cut-off, only the valid ones from
-    it on.
+    """Which samples count after `updates` updates: all before the cut-off, from then on only the valid ones.
 
     The cut-off of Mirhoseini et al. (ICLR 2018) is 500 updates; without one, all samples always count.
     """
@@ -46,9 +44,9 @@ def returns(
 ) -> Float64[Tensor, "steps samples"]:
     """The return of each step.
 
-    `terminal`: the last step's reward for all of them. `to-go`: the discounted rewards from it on. `improvement`: the
-    same of what each step adds to the reward before; without discount the last reward minus that of the step before.
-    `own`: its reward alone, times `gamma ** i` for step i = 1, 2, ... (Duan et al., NeurIPS 2024, eq. 14). `episode`:
+    `terminal`: the last step's reward for all of them. `to-go`: the discounted rewards from the step on. `improvement`:
+    the same of the reward that each step adds; without discount the last reward minus that of the step before. `own`:
+    the step's reward alone, times `gamma ** i` for step i = 1, 2, ... (Duan et al., NeurIPS 2024, eq. 14). `episode`:
     for all of them the sum of all rewards, each times `gamma` for every step after it (the public code of the same).
     """
     match kind:
@@ -74,7 +72,7 @@ def _powers(gamma: float, exponents: range) -> Float64[Tensor, "steps 1"]:
 
 
 class MovingAverage(nn.Module):
-    """What to expect of each step of each problem: `average <- decay * average + (1 - decay) * mean counted return`.
+    """The expected return: `average <- decay * average + (1 - decay) * mean counted return`, by problem and step.
 
     It starts at `initial`: the reward of an invalid placement encourages the first valid ones; None is the mean of the
     first returns that count. It is of one controller, as in the paper, and of one problem and step, because their
@@ -95,8 +93,9 @@ class MovingAverage(nn.Module):
     def advantage(
         self, values: Float64[Tensor, "steps samples"], counts: Bool[Tensor, "steps samples"], problem: int = 0
     ) -> Float64[Tensor, "steps samples"]:
-        """Returns minus what was expected before these samples, towards
-        which the average then moves; it stays where none counts.
+        """The returns minus the average before these samples; then the average moves towards them.
+
+        It stays if no sample counts.
         """
         before = self.average.get(problem, torch.full((len(values),), self.initial, dtype=torch.float64)).to(
             values.device
@@ -109,8 +108,9 @@ class MovingAverage(nn.Module):
 
 
 class RecentMean(nn.Module):
-    """What to expect of each step of each problem: the mean of the mean counted returns of the last `window` updates,
-    the present one too.
+    """The expected return: the mean of the last `window` updates, with the present one, by problem and step.
+
+    An update's value is the mean return of its samples that count.
 
     Placeto's "moving average over the last k episodes", one a graph and time step; its authors' code takes the present
     episode in.
@@ -130,9 +130,7 @@ class RecentMean(nn.Module):
     def advantage(
         self, values: Float64[Tensor, "steps samples"], counts: Bool[Tensor, "steps samples"], problem: int = 0
     ) -> Float64[Tensor, "steps samples"]:
-        """Returns minus the mean of those of the last updates; a step of
-        which no sample counts in an update is left out of it.
-        """
+        """The returns minus their mean over the last updates; an update without counted samples is left out."""
         present = _mean(values, counts)[None]
         before = self.recent.get(problem, present[:0]).to(values.device)
         self.recent[problem] = torch.cat([before, present])[-self.window :]
@@ -143,7 +141,7 @@ Average = MovingAverage | RecentMean
 
 
 def average(config: CreditConfig) -> Average:
-    """What a configuration's baseline remembers; one that remembers nothing leaves it unused."""
+    """The average of a configuration's baseline; a baseline without memory leaves it unused."""
     return (
         RecentMean(config.window) if config.baseline == "recent-mean" else MovingAverage(config.decay, config.initial)
     )
@@ -185,7 +183,7 @@ def credit(
 ) -> Credit:
     """The credit of one problem's samples; `values` are a critic's.
 
-    Raises ValueError where a critic is asked for and there is none.
+    Raises ValueError if a critic is asked for and there is none.
     """
     episode_returns = returns(reward, config.returns, config.gamma)
     match config.baseline:

@@ -1,7 +1,6 @@
-"""What each step of the optimiser learns from: problems in an order that the seed and the update's number fix, and the
-exams.
+"""The work of each step of the optimiser: problems in an order fixed by seed and update; and the exams.
 
-A resumed run sees what an uninterrupted one would.
+A resumed run gets the same work as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -18,13 +17,11 @@ from gnnplace.config.training import Phase
 from gnnplace.training.update.learning import Learning
 from gnnplace.training.update.lesson import Exam
 
-ORDER, SAMPLES, BROUGHT = range(3)  # what a draw is for: draws for one purpose don't depend on those for another
+ORDER, SAMPLES, BROUGHT = range(3)  # purposes of draws; each has a generator of its own
 
 
 class Work(NamedTuple):
-    """One step of the optimiser: pass `turn` of `turns` over the samples
-    of an update of these problems (numbers of lessons).
-    """
+    """One step of the optimiser: pass `turn` of `turns` over an update's samples of these problems (lesson numbers)."""
 
     update: int
     problems: tuple[int, ...]
@@ -42,8 +39,7 @@ class Work(NamedTuple):
 
 
 class Updates:
-    """The work of a run, an iterable of one epoch: update after update, from the one that `done` gives when the
-    iteration begins.
+    """The work of a run, an iterable of one epoch, from the update that `done` returns when the iteration begins.
 
     Problems come in a new seeded order whenever all have come; under a curriculum the larger ones join one after
     another. `sizes` are the problems' sizes.
@@ -54,7 +50,7 @@ class Updates:
         self._learning, self._done = learning, done
 
     def __len__(self) -> int:
-        """Steps of the whole run, those that are done included."""
+        """The number of steps of the whole run, with the finished ones."""
         return sum((phase.last - phase.first) * self._turns_of(phase) for phase in self._learning.phases)
 
     def __iter__(self) -> Iterator[Work]:
@@ -77,17 +73,17 @@ class Updates:
     def problems(self, update: int) -> tuple[int, ...]:
         """The problems of an update."""
         number = self._available(update)
-        each = self._learning.training.problems_per_update
+        count = self._learning.training.problems_per_update
         return tuple(
-            int(self._by_size[self._drawn(place, number)]) for place in range(update * each, (update + 1) * each)
+            int(self._by_size[self._drawn(place, number)]) for place in range(update * count, (update + 1) * count)
         )
 
     def _turns_of(self, phase: Phase) -> int:
-        """How many passes an update makes over its samples."""
+        """The number of passes of an update over its samples."""
         return self._learning.algorithm.steps if phase.name == "reinforcement" else 1
 
     def _available(self, update: int) -> int:
-        """How many of the smallest problems may come."""
+        """The number of smallest problems that are available."""
         number, joining = len(self._by_size), self._learning.training.curriculum * self._learning.all_updates
         if update >= joining:
             return number
@@ -101,7 +97,7 @@ class Updates:
 
 
 class Problems(lightning.LightningDataModule):
-    """The training problems, as the work of a run, and the exams: problems that are placed and never trained on."""
+    """The training problems as the work of a run, and the exams: problems that are placed and never trained on."""
 
     def __init__(self, updates: Updates, exams: Sequence[Exam] = ()) -> None:
         super().__init__()
@@ -120,8 +116,9 @@ class Problems(lightning.LightningDataModule):
 
 
 def sample_generator(seed: int, update: int, place: int) -> torch.Generator:
-    """The generator of the samples of the problem at one place of an update: a
-    function of these numbers, so nothing of it needs saving.
+    """The generator of the samples of the problem at one place of an update.
+
+    It is a function of these numbers, so none of its state is saved.
     """
     state = np.random.SeedSequence([seed, SAMPLES, update, place]).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(state))

@@ -1,6 +1,4 @@
-"""The experience of one update with one problem: episodes of a policy,
-what they took, and what that says of each decision.
-"""
+"""The experience of one update with one problem: a policy's episodes, their results, and each decision's credit."""
 
 from __future__ import annotations
 
@@ -22,8 +20,7 @@ from gnnplace.training.update.rollout import Proposals, rollout, values_of
 
 
 class Experience(NamedTuple):
-    """The samples of this process: decisions, episode, credit, and the decisions' log-probabilities when they were
-    sampled.
+    """The samples of this process: decisions, episode, credit, and log-probabilities when sampled.
 
     `reward` is of the samples of all processes, of which `number` count.
     """
@@ -37,7 +34,7 @@ class Experience(NamedTuple):
 
 
 def check_divided(config: TrainingConfig, number: int) -> None:
-    """Raises ValueError where the samples of an update can't be divided among so many processes."""
+    """Raises ValueError if the samples of an update can't be divided among so many processes."""
     if config.samples % number or (config.groupings > 1 and config.groupings % number):
         what = f"groupings x placements ({config.groupings} x {config.placements})"
         raise ValueError(
@@ -49,7 +46,7 @@ def check_divided(config: TrainingConfig, number: int) -> None:
 def share(config: TrainingConfig) -> Share:
     """The samples of an update that this process draws.
 
-    Raises ValueError where they can't be divided among the processes.
+    Raises ValueError if they can't be divided among the processes.
     """
     check_divided(config, processes.number())
     return Share(processes.rank(), processes.number(), config.groupings)
@@ -83,7 +80,7 @@ def gather(
 
 
 def _values(episode: Sequence[Proposals], config: CreditConfig) -> Float[Tensor, "steps all_samples"] | None:
-    """A critic's estimates, where the credit needs them."""
+    """A critic's estimates, if the credit needs them."""
     values = values_of(episode) if config.baseline == "critic" else None
     return None if values is None else processes.gathered(values.cpu())
 
@@ -91,8 +88,9 @@ def _values(episode: Sequence[Proposals], config: CreditConfig) -> Float[Tensor,
 def _rewards(
     policy: Policy, lesson: Lesson, episode: Sequence[Proposals], config: RewardConfig
 ) -> tuple[Float64[Tensor, "steps samples"], Bool[Tensor, "steps samples"]]:
-    """The reward of every step that the policy has evaluated for its reward, 0 for the others, and whether its
-    placement could run.
+    """The rewards of all steps, and whether their placements could run.
+
+    A step that is not evaluated for a reward has 0.
     """
     number, every = len(episode[-1].placements), asks(policy).evaluates == "every"
     rewards, valid = [], []

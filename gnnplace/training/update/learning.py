@@ -1,6 +1,4 @@
-"""What a learner is told, whether a policy can learn so, and the parts
-of an update's samples that a pass learns from.
-"""
+"""The settings of a learner, their checks against a policy, and the minibatches of an update."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ from gnnplace.policies.protocol import BringsPhases, Critic, Groups, Imitates, O
 
 
 class Learning(NamedTuple):
-    """What a learner is told: the loop, the algorithm, the seed of all draws,
-    and the phases that its policy brings (`objectives`).
-    """
+    """The settings of a learner: loop, algorithm, seed of all draws, and the phases that its policy brings."""
 
     training: TrainingConfig
     algorithm: AlgorithmConfig
@@ -22,9 +18,9 @@ class Learning(NamedTuple):
     objectives: tuple[Objective, ...] = ()
 
     def of(self, policy: Policy) -> Learning:
-        """The same of a policy, with the phases that it brings.
+        """The settings for a policy, with the phases that it brings.
 
-        Raises ValueError, naming the knob, where it can't learn so.
+        Raises ValueError, naming the knob, if it can't learn so.
         """
         brought = tuple(policy.objectives(self.training)) if isinstance(policy, BringsPhases) else ()
         check(policy, self._replace(objectives=brought))
@@ -32,7 +28,7 @@ class Learning(NamedTuple):
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """Imitation of clusterings and of a teacher, the policy's own phases, reinforcement: those with updates."""
+        """The phases with updates: imitating clusterings, imitating a teacher, the policy's own, reinforcement."""
         training = self.training
         parts = [
             ("grouping", training.grouping.updates, training.grouping.lr),
@@ -53,7 +49,7 @@ class Learning(NamedTuple):
 
 
 def check(policy: Policy, learning: Learning) -> None:
-    """Raises ValueError, naming the knob, where a policy can't imitate what a configuration tells it to."""
+    """Raises ValueError, naming the knob, if a policy can't learn as a configuration says."""
     training = learning.training
     if training.grouping.updates and not isinstance(policy, Groups):
         raise ValueError(f"training.grouping.updates: {type(policy).__name__} has no groups to pre-train; set it to 0")
@@ -83,7 +79,7 @@ def check(policy: Policy, learning: Learning) -> None:
 
 
 def minibatch(turn: int, parts: int, samples: int) -> slice:
-    """The samples of pass `turn`, where an epoch is divided into so many parts, of equal sizes up to one sample.
+    """The samples of pass `turn` over an epoch of `parts` parts, equal up to one sample.
 
     Samples that share a grouping stand side by side (`protocol.Choose`), so a part is of whole groupings, or of samples
     of one.
@@ -93,25 +89,23 @@ def minibatch(turn: int, parts: int, samples: int) -> slice:
 
 
 def check_minibatches(parts: int, training: TrainingConfig, shared: bool) -> None:
-    """Raises ValueError where there are more parts than samples, or,
-    with `shared` groupings, where a part would cut one.
-    """
+    """Raises ValueError if there are more parts than samples, or a part would cut a grouping that is `shared`."""
     if parts > training.samples:
         raise ValueError(f"algorithm.minibatches: {parts} parts of {training.samples} samples")
-    each = training.placements
+    placements = training.placements
     if (
         shared
         and training.groupings > 1
-        and any(_cuts(minibatch(turn, parts, training.samples), each) for turn in range(parts))
+        and any(_cuts(minibatch(turn, parts, training.samples), placements) for turn in range(parts))
     ):
         raise ValueError(
-            f"algorithm.minibatches: {parts} parts of {training.groupings} groupings with {each} placements each "
+            f"algorithm.minibatches: {parts} parts of {training.groupings} groupings with {placements} placements each "
             "would cut a grouping; "
             f"choose a number that divides the groupings, or a multiple of them"
         )
 
 
-def _cuts(part: slice, each: int) -> bool:
-    """Whether a part has some samples of a grouping and those of another, too."""
-    inside = part.start // each == (part.stop - 1) // each
-    return not inside and bool(part.start % each or part.stop % each)
+def _cuts(part: slice, placements: int) -> bool:
+    """Whether a part has samples of several groupings, and not all samples of placements."""
+    inside = part.start // placements == (part.stop - 1) // placements
+    return not inside and bool(part.start % placements or part.stop % placements)

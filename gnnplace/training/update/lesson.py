@@ -1,4 +1,4 @@
-"""A problem to learn from, what it is compared with, and the name of its metrics and files."""
+"""Lessons (problems to learn from) and exams (problems to be placed), with their references and labels."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ MOST_CHARACTERS = 150  # MLflow's names of metrics have at most 250, names of fi
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """A problem to learn from; `reference_ns` is the step time that counts as reward 0, `teacher` what a warm start
-    imitates.
+    """A problem to learn from; `reference_ns` is the step time with reward 0, `teacher` the placement to imitate.
 
     `label` names its metrics and files. It is `graph.cluster` unless given, in the characters that such names may have.
     """
@@ -34,7 +33,7 @@ class Lesson:
 
 @dataclass(frozen=True, eq=False)
 class Exam:
-    """A problem that is placed by a policy which never learned from it, and what its placement is compared with."""
+    """A problem that a policy places without training on it, with the best heuristic's step time and the bound."""
 
     problem: Problem
     label: str
@@ -43,18 +42,18 @@ class Exam:
 
 
 def labels(problems: Sequence[Problem]) -> list[str]:
-    """`graph.cluster` for each problem, in letters that files and metrics may have; no two are equal.
+    """`graph.cluster` for each problem, in characters that file and metric names may have; all labels differ.
 
     Where several would be, the second has `-2` behind it, and so on. A long one is cut and ends in a checksum.
     """
     unique: list[str] = []
     for problem in problems:
-        name = f"{problem.graph.name}.{problem.cluster.name}"
-        label = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in name)
+        text = f"{problem.graph.name}.{problem.cluster.name}"
+        label = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in text)
         if len(label) > MOST_CHARACTERS:
-            label = f"{label[:MOST_CHARACTERS]}-{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:8]}"
+            label = f"{label[:MOST_CHARACTERS]}-{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:8]}"
         others = (f"{label}-{number}" for number in count(2))
-        unique.append(next(each for each in chain([label], others) if each not in unique))
+        unique.append(next(name for name in chain([label], others) if name not in unique))
     return unique
 
 

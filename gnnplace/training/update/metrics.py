@@ -1,4 +1,4 @@
-"""What a run says of each update: per problem under the problem's label, and over all problems of the update."""
+"""The metrics of each update: per problem under the problem's label, and over all problems of the update."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ Metrics = dict[str, float]
 
 
 def of_samples(lesson: Lesson, experience: Experience, scored: Scored, best: Best | None) -> Metrics:
-    """Of one problem's samples: times, rewards, entropy of a decision, share
-    of infeasible ones, and how many ops each device got.
-    """
+    """The metrics of one problem's samples: times, rewards, entropy, infeasible share, and ops on each device."""
     last = experience.episode[-1]
     times = [result.feasible_ns for result in last.results if result.feasible_ns is not None]
     decisions = sum(scored.tape.decisions_by_step())
@@ -36,7 +34,9 @@ def of_samples(lesson: Lesson, experience: Experience, scored: Scored, best: Bes
         }
     if best is not None:
         values["best_ns"] = float(best.step_time_ns)
-    ops = np.mean([np.bincount(each.device, minlength=lesson.problem.num_devices) for each in last.placements], axis=0)
+    ops = np.mean(
+        [np.bincount(placed.device, minlength=lesson.problem.num_devices) for placed in last.placements], axis=0
+    )
     values |= {
         f"ops on {name}": float(count) for name, count in zip(lesson.problem.cluster.device_names, ops, strict=True)
     }
@@ -49,9 +49,7 @@ def labelled(lesson: Lesson, values: Metrics) -> Metrics:
 
 
 def over_problems(lessons: Sequence[Lesson], values: Metrics) -> Metrics:
-    """Geometric means over the problems of an update: the samples' mean
-    time, and the best so far, over the best single device.
-    """
+    """Geometric means over an update's problems: mean and best step time over the best single device's."""
     means: Metrics = {}
     for name in ("mean", "best"):
         ratios = [

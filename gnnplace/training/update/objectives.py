@@ -1,6 +1,4 @@
-"""What the optimiser descends, a loss a phase: clusterings, a teacher's placements, what a policy brings, or the
-policy's own samples.
-"""
+"""The losses of the phases: clusterings, a teacher's placements, a policy's own phases, and reinforcement."""
 
 from __future__ import annotations
 
@@ -32,17 +30,17 @@ from gnnplace.training.update.learning import Learning, minibatch
 from gnnplace.training.update.lesson import Lesson
 from gnnplace.training.update.rollout import Scored, best_sample, replay
 
-FIRST_DRAWS = 300  # what the draws are for with which a policy prepares the phases that it brings
+FIRST_DRAWS = 300  # the purpose of draws by which a policy prepares its own phases
 
 
 @runtime_checkable
 class PhaseLoss(Protocol):
-    """The loss of the problem at one place of a batch, and what there is to say of it."""
+    """The loss of the problem at one place of a batch, and its metrics."""
 
     def __call__(self, batch: Work, place: int) -> tuple[Float[Tensor, ""], metrics.Metrics]: ...
 
     def nothing_counts(self) -> bool:
-        """Whether the present update learns from nothing, so that it is to change nothing."""
+        """Whether the present update has nothing to learn from; it must change nothing then."""
         ...
 
 
@@ -51,7 +49,7 @@ NatsOf = Callable[[Problem, Choices], Float[Tensor, ""]]
 
 @dataclass(eq=False)
 class Imitation:
-    """The nats of given choices, which are computed once for each problem."""
+    """The nats of given choices; the choices are computed once for each problem."""
 
     lessons: Sequence[Lesson]
     name: str
@@ -94,8 +92,9 @@ def _taught(policy: Imitates, lesson: Lesson) -> Choices:
 
 @dataclass(eq=False)
 class Reinforcement:
-    """An algorithm's loss on samples. The policy draws them in the first pass of an update; later passes score them
-    again.
+    """An algorithm's loss on samples.
+
+    The first pass of an update draws them; later passes score them again.
     """
 
     policy: Policy
@@ -123,12 +122,12 @@ class Reinforcement:
         rows = minibatch(batch.turn, algorithm.minibatches, experience.tape.samples)
         scored = replay(self.policy, lesson.problem, experience.tape, experience.episode, rows)
         loss = self._of_samples(scored, experience, rows, progress) + self._of_best(problem, experience, progress)
-        values = metrics.of_samples(lesson, experience, scored, self.best.found[problem]) if batch.last else {}
+        values = metrics.of_samples(lesson, experience, scored, self.best.by_problem[problem]) if batch.last else {}
         return loss, values
 
     def _gather(self, batch: Work, place: int) -> Experience:
         problem, training, seed = batch.problems[place], self.learning.training, self.learning.seed
-        so_far = self.best.found[problem]
+        so_far = self.best.by_problem[problem]
         if isinstance(self.policy, Continues) and so_far is not None:
             self.policy.continue_from(self.lessons[problem].problem, so_far.placement)
         generator, update = sample_generator(seed, batch.update, place), batch.update - batch.phase.first
@@ -142,7 +141,7 @@ class Reinforcement:
         return experience
 
     def _of_samples(self, scored: Scored, experience: Experience, rows: slice, progress: float) -> Float[Tensor, ""]:
-        """The mean over the samples that count: of all processes, or of this minibatch."""
+        """The mean loss over the samples that count: of all processes, or of this minibatch."""
         algorithm, explore, credit = (
             self.learning.algorithm,
             self.learning.training.exploration,
@@ -161,7 +160,7 @@ class Reinforcement:
 
     def _of_best(self, problem: int, experience: Experience, progress: float) -> Float[Tensor, ""] | float:
         """The weighted nats of the best own sample so far; the weight grows from 0."""
-        algorithm, best = self.learning.algorithm, self.best.found[problem]
+        algorithm, best = self.learning.algorithm, self.best.by_problem[problem]
         if not (algorithm.self_imitation and experience.number and best and best.choices):
             return 0.0
         nats = self_imitate(
@@ -182,12 +181,12 @@ class Brought:
     teaches: dict[int, bool] = field(default_factory=dict)  # of the present update, by its problem's place
 
     def prepare(self) -> None:
-        """Once, before the first update."""
+        """Prepares the phase, once before the first update."""
         practice = Practice(self.evaluate, start, np.random.default_rng([self.seed, FIRST_DRAWS]))
         self.objective.prepare([lesson.problem for lesson in self.lessons], practice)
 
     def nothing_counts(self) -> bool:
-        """Whether no process has met a problem that teaches something in this update. Every process has to ask."""
+        """Whether no process has a problem that teaches something in this update. Every process has to call it."""
         return bool(self.teaches) and int(processes.gathered(torch.tensor([[sum(self.teaches.values())]])).sum()) == 0
 
     def __call__(self, batch: Work, place: int) -> tuple[Float[Tensor, ""], metrics.Metrics]:
@@ -201,7 +200,7 @@ class Brought:
 
 
 def start(problem: Problem, evaluate: Evaluator, generator: np.random.Generator, lists: int) -> Placement:
-    """The fastest of random list schedules, from 1 to `lists`; of 0 the fastest device alone (`protocol.Starts`)."""
+    """A `protocol.Starts`: the fastest of 1 to `lists` random list schedules; 0: the fastest device alone."""
     if not lists:
         return single_gpu(problem, evaluate)
     source, count = list_schedules(problem, generator), int(generator.integers(1, lists + 1))

@@ -1,5 +1,4 @@
-"""What the processes of one training run share (`--trainer.strategy ddp`): rewards, and the best placements found by
-any of them.
+"""Communication between the processes of one training run (`--trainer.strategy ddp`): rewards, best placements.
 
 Training is synchronous on purpose: the same global batch gives the same update on any number of processes, up to the
 order of sums. The controllers of Mirhoseini et al. (ICLR 2018) update one parameter server asynchronously instead. With
@@ -16,7 +15,7 @@ from torch import Tensor, distributed
 
 
 def number() -> int:
-    """How many processes train together."""
+    """The number of processes that train together."""
     return distributed.get_world_size() if distributed.is_initialized() else 1
 
 
@@ -26,7 +25,7 @@ def launched_as() -> int:
 
 
 def rank() -> int:
-    """Which of them this is."""
+    """The rank of this process."""
     return distributed.get_rank() if distributed.is_initialized() else 0
 
 

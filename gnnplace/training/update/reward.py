@@ -1,4 +1,4 @@
-"""The reward of one step: the one place that knows its sign (higher is better) and the price of an invalid placement.
+"""The reward of one step. Its sign (higher is better) and the price of an invalid placement are set here alone.
 
 `negative_square_root` is the papers' (Mirhoseini et al., ICLR 2018: the root of the seconds, -10 where the placement is
 invalid; Zhou et al., NeurIPS 2020: the root of the time over that of a baseline, which is the best single device here);
@@ -19,7 +19,7 @@ from gnnplace.problems import NS_PER_S
 from gnnplace.result import StepResult
 
 BYTES_PER_GB = 1e9
-INVALID = -10.0  # the paper's reward of a placement that cannot run: that of a step of 100 s
+INVALID = -10.0  # the paper's reward of a placement that cannot run: the same as of a step of 100 s
 
 
 def of(
@@ -53,9 +53,8 @@ def negative_seconds(
 ) -> float:
     """`-seconds`, and where memory is missing `-(seconds + penalty * GB)`, but never below `invalid`.
 
-    The GB are those that the device with the highest peak lacks. Placeto's devices are equal; where memories differ
-    they are those of the device that lacks most. Its authors' code cuts costs off at 10 s, which is the price of a
-    placement that breaks another rule here.
+    The missing GB are those of the device that lacks most; with Placeto's equal devices that is the highest peak. Its
+    authors' code cuts costs off at 10 s; here that is the price of a placement that breaks another rule.
     """
     if result.step_time_ns is None or result.peak_memory_bytes is None:
         return invalid
@@ -79,8 +78,8 @@ def log_speedup(
 ) -> float:
     """`-log(step time / reference) - penalty * overflow`: 0 for the reference itself, log 2 for a step twice as fast.
 
-    A placement that is too large keeps its step time and pays for its overflow; one that breaks another rule
-    (a missing link, a device that is not allowed, a split colocation group) gets `invalid`.
+    A placement that is too large keeps its step time and pays for its overflow; one that breaks another rule (a missing
+    link, a device that is not allowed, a split colocation group) gets `invalid`.
     """
     if result.step_time_ns is None or result.peak_memory_bytes is None:
         return invalid
@@ -91,8 +90,6 @@ def log_speedup(
 
 
 def overflow(peak_bytes: Int64[np.ndarray, " devices"], memory_bytes: Int64[np.ndarray, " devices"]) -> float:
-    """The sum over devices of the share of its memory by which a device
-    is too small: `max(0, peak - memory) / memory`.
-    """
+    """The sum over devices of the missing share of their memory: `max(0, peak - memory) / memory`."""
     excess = np.maximum(0, peak_bytes - memory_bytes)
     return float((excess / np.maximum(1, memory_bytes)).sum())

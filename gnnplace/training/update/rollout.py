@@ -1,4 +1,4 @@
-"""Where policies and evaluators meet: episodes, their replay under new weights, and policies as planners."""
+"""Episodes of policies under an evaluator, their replay under new weights, and policies as planners."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from gnnplace.result import Evaluator, Planner, StepResult
 
 @dataclass(frozen=True, eq=False)
 class Proposals:
-    """What one step of an episode proposed, what each proposal took (empty
-    where it was not evaluated), and a critic's values before it.
-    """
+    """One step of an episode: placements, their results (empty if not evaluated), and a critic's values before it."""
 
     placements: tuple[Placement, ...]
     results: tuple[StepResult, ...]
@@ -29,9 +27,7 @@ class Proposals:
 
 
 class Scored(NamedTuple):
-    """An episode under the present weights: its decisions on a tape, and
-    what a critic made of each state (None without a critic).
-    """
+    """An episode under the present weights: its decisions, and a critic's value of each state (None without)."""
 
     tape: Tape
     values: Float[Tensor, "steps samples"] | None
@@ -41,9 +37,8 @@ class Scored(NamedTuple):
 def rollout(policy: Policy, problem: Problem, tape: Tape, evaluate: Evaluator | None) -> tuple[Proposals, ...]:
     """One episode of `tape.samples` parallel placements, step by step; all samples of a step are evaluated in one call.
 
-    The policy says which of its steps are evaluated and what it reads of the results (`protocol.Asks`). The last step
-    always is. The decisions are kept by `tape`. Without an evaluator nothing is evaluated and the policy gets no
-    feedback.
+    `protocol.asks` tells which steps of a policy are evaluated, and what it reads of the results. The last step always
+    is evaluated. `tape` keeps the decisions. Without an evaluator nothing is evaluated and the policy gets no feedback.
     """
     needs = asks(policy)
     every = needs.evaluates == "every" or needs.feedback != "none"
@@ -59,8 +54,7 @@ def rollout(policy: Policy, problem: Problem, tape: Tape, evaluate: Evaluator | 
 def replay(
     policy: Policy, problem: Problem, tape: Tape, episode: Sequence[Proposals] = (), rows: slice | None = None
 ) -> Scored:
-    """The decisions of `tape` scored with gradients by the policy's present weights; those of the samples `rows` where
-    they are given.
+    """The decisions of `tape`, or of its samples `rows`, scored with gradients by the policy's present weights.
 
     `episode` is what `tape` recorded: a policy of several steps gets its results as feedback again.
     """
@@ -73,14 +67,15 @@ def replay(
 
 
 def values_of(episode: Sequence[Proposals]) -> Float[Tensor, "steps samples"] | None:
-    """What a critic made of the state before every step; None without a critic."""
+    """A critic's value of the state before every step; None without a critic."""
     values = [step.values for step in episode if step.values is not None]
     return torch.stack(values) if values else None
 
 
 def rescored(policy: Policy, problem: Problem, tape: Tape, evaluate: Evaluator) -> Tape:
-    """A tape that knows its choices, scored with gradients by the policy's
-    present weights; a policy that reads results gets them anew.
+    """A tape with recorded choices, scored with gradients by the policy's present weights.
+
+    A policy that reads results gets them anew.
     """
     needs = asks(policy)
 
@@ -110,18 +105,14 @@ def _episode(
 
 
 def decode(policy: Policy, problem: Problem, evaluate: Evaluator) -> tuple[Placement, StepResult, Tape]:
-    """The placement of the most probable option of every decision, what
-    it takes (it is evaluated once), and the decisions.
-    """
+    """The placement by the most probable options, its result (it is evaluated once), and the decisions."""
     tape = Tape("argmax", 1)
     last = rollout(policy, problem, tape, evaluate)[-1]
     return last.placements[0], last.results[0], tape
 
 
 def greedy(policy: Policy, evaluate: Evaluator | None = None) -> Planner:
-    """The planner that takes the most probable option of every
-    decision; `evaluate` is for policies that need feedback.
-    """
+    """The planner that takes the most probable options; a policy with feedback needs `evaluate`."""
 
     def plan(problem: Problem) -> Placement:
         return rollout(policy, problem, Tape("argmax", 1), evaluate)[-1].placements[0]
@@ -132,7 +123,7 @@ def greedy(policy: Policy, evaluate: Evaluator | None = None) -> Planner:
 def sampled(
     policy: Policy, problem: Problem, samples: int, evaluate: Evaluator, generator: torch.Generator
 ) -> list[tuple[Placement, StepResult]]:
-    """Every placement of `samples` episodes that was evaluated, and what it took."""
+    """The evaluated placements of `samples` episodes, with their results."""
     return evaluated(rollout(policy, problem, Tape("sample", samples, generator), evaluate))
 
 
@@ -150,9 +141,7 @@ def evaluated(episode: Sequence[Proposals]) -> list[tuple[Placement, StepResult]
 
 
 class BestSample(NamedTuple):
-    """The fastest feasible placement of an episode: the numbers of its
-    sample and of the step that proposed it, and what it takes.
-    """
+    """The fastest feasible placement of an episode, with its result, and the sample and step that proposed it."""
 
     sample: int
     step: int
@@ -161,16 +150,18 @@ class BestSample(NamedTuple):
 
 
 def best_sample(episode: Sequence[Proposals]) -> BestSample:
-    """The first of equals; where nothing is feasible, the first that was evaluated."""
+    """The best sample of an episode, the first of equals; if nothing is feasible, the first evaluated one."""
     best = fastest(evaluated(episode))
     proposed = (
-        (each, number, sample) for number, step in enumerate(episode) for sample, each in enumerate(step.placements)
+        (placement, number, sample)
+        for number, step in enumerate(episode)
+        for sample, placement in enumerate(step.placements)
     )
-    return next(BestSample(sample, number, *best) for each, number, sample in proposed if each is best[0])
+    return next(BestSample(sample, number, *best) for placement, number, sample in proposed if placement is best[0])
 
 
 def fastest(proposals: Sequence[tuple[Placement, StepResult]]) -> tuple[Placement, StepResult]:
-    """The fastest feasible proposal, the first of equals; where none is feasible, the first."""
+    """The fastest feasible proposal, the first of equals; if none is feasible, the first."""
     times = [
         (result.feasible_ns, index) for index, (_, result) in enumerate(proposals) if result.feasible_ns is not None
     ]

@@ -72,7 +72,7 @@ def test_every_step_of_an_episode_is_evaluated_and_grows_the_columns():
     _, following = policy.step(state, Tape("argmax", 1), None)
     grown = following.added
     assert (grown >= 0).all() and grown.sum() > 0 and not grown.requires_grad  # the last layer is a ReLU
-    group = policy.network(policy.encoder(state.known), state.edges, lambda level, best: best, lambda rows: rows).group
+    group = policy.network(policy.encoder(state.constants), state.edges, lambda level, best: best, lambda rows: rows).group
     for number in range(int(group.max()) + 1):
         members = grown[group == number]
         torch.testing.assert_close(members, members[:1].expand_as(members))  # what their group made of them

@@ -64,7 +64,7 @@ def test_it_starts_on_the_fastest_device_that_holds_everything():
     cluster = equal_gpus(3, memory_bytes=100)
     devices = tuple(gpu.__class__(gpu.name, gpu.kind, 100 + 50 * at, 10**12, 10**12) for at, gpu in enumerate(cluster.devices))
     posed = problem(ComputationGraph.from_ops("held", ops, []), cluster.__class__("larger", devices, cluster.links))
-    assert set(policy().reset(posed, 1).here[0].tolist()) == {1}
+    assert set(policy().reset(posed, 1).best[0].tolist()) == {1}
 
 
 @pytest.mark.slow

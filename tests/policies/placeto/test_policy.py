@@ -63,7 +63,7 @@ def test_each_visit_moves_its_group_alone_and_the_end_is_what_was_chosen():
     assert len(steps) == 10 and [list(step) for step in tape.steps] == [[], *[["device"]] * 9]
     assert all(len(step.results) == 4 for step in steps)
     assert all(set(placement.device.tolist()) == {0} for placement in steps[0].placements)
-    of = placeto(posed).reset(posed, 1).of
+    of = placeto(posed).reset(posed, 1).constants
     order = [int(np.flatnonzero(of.units.unit == unit)[0]) for unit in of.graph.order[0].tolist()]
     for sample in range(4):
         for turn, visited in enumerate(order):
@@ -144,8 +144,8 @@ def test_a_group_starts_where_most_of_its_work_stands():
 
 def test_groups_have_no_gaps_and_small_graphs_are_not_cut():
     posed = chains(5, 8, 2)
-    assert placeto(posed, groups=40).reset(posed, 1).of.graph.grouping[0].tolist() == list(range(40))
-    graph = placeto(posed, groups=7).reset(posed, 1).of.graph
+    assert placeto(posed, groups=40).reset(posed, 1).constants.graph.grouping[0].tolist() == list(range(40))
+    graph = placeto(posed, groups=7).reset(posed, 1).constants.graph
     assert graph.relatives.used.all() and 1 < graph.order.shape[1] <= 7
 
 
@@ -157,7 +157,7 @@ def test_groups_keep_to_a_pass_of_training():
     np.add.at(work, (group[coarse.unit], phase.index), posed.time_ns.min(axis=1))
     shares = work.max(1)[work.sum(1) > 0] / work.sum(1)[work.sum(1) > 0]
     assert len(shares) > 32 and np.median(shares) == 1
-    graph = placeto(posed, units="coarse", groups=64).reset(posed, 1).of.graph
+    graph = placeto(posed, units="coarse", groups=64).reset(posed, 1).constants.graph
     before = graph.relatives.ancestors[0]
     assert (before & before.T).float().mean() < 0.2 < before.float().mean()  # nearly all would be both, were passes mixed
 

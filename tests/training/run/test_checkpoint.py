@@ -15,9 +15,8 @@ from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
 from gnnplace.placement import Placement
 from gnnplace.policies.unit_placer.policy import UnitPlacer, UnitPlacerConfig
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.run.callbacks import Interrupt
 from gnnplace.training.run.checkpoint import FILE, SafetensorsIO, policy_of, restore_policy
-from gnnplace.training.run.fit import fit
+from gnnplace.training.run.fit import Interrupt, fit
 from gnnplace.training.update.best import BestPlacements
 
 
@@ -59,7 +58,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, stop, baseline, alg
     assert expected.keys() == found.keys() and any("exp_avg" in name for name in found)
     for name, value in expected.items():
         assert value.dtype == found[name].dtype and torch.equal(value, found[name]), name
-    times = [[best.step_time_ns for best in taught.best.found] for taught in (whole, resumed)]
+    times = [[best.step_time_ns for best in taught.best.by_problem] for taught in (whole, resumed)]
     assert times[0] == times[1]
 
 
@@ -158,7 +157,7 @@ def test_a_slower_best_does_not_replace_what_an_interrupted_run_wrote():
     of = chains(1, 1, 2, time_ns=200)
     placement = Placement(torch.zeros(1).int().numpy())
     (slow,) = simulate(of, [placement])
-    assert best.offer(0, placement, slow, "sample") and best.found[0].step_time_ns == 200 and not written
+    assert best.offer(0, placement, slow, "sample") and best.by_problem[0].step_time_ns == 200 and not written
     (fast,) = simulate(chains(1, 1, 2, time_ns=100), [placement])
     assert best.offer(0, placement, fast, "greedy") and len(written) == 1
 
@@ -168,8 +167,8 @@ def test_the_best_placement_of_a_checkpoint_has_its_order_and_its_fusion():
     placement = Placement(np.zeros(2, np.int32), "given", np.array([3, 4]), np.array([1, 1], np.int32))
     best.settle(0, placement, *simulate(of, [Placement(placement.device)]))
     resumed.load_state(best.state())
-    again = resumed.found[0].placement
+    again = resumed.by_problem[0].placement
     assert (again.priority.tolist(), again.fusion.tolist(), again.schedule) == ([3, 4], [1, 1], "given")
     old = [{name: column for name, column in best.state()[0].items() if name != "fusion"}]
     resumed.load_state(old)
-    assert resumed.found[0].placement.fusion is None
+    assert resumed.by_problem[0].placement.fusion is None

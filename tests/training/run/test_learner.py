@@ -45,7 +45,7 @@ def test_learning_reaches_the_optimum_that_enumeration_finds():
     optimum = min(result.step_time_ns for result in simulate(of, everything))
     taught = learner([of], settings(updates=15, samples=16, lr=0.5))
     fit(taught)
-    assert taught.decode(0).feasible_ns == taught.best.found[0].step_time_ns == optimum == 6 * 100 + 10
+    assert taught.decode(0).feasible_ns == taught.best.by_problem[0].step_time_ns == optimum == 6 * 100 + 10
 
 
 def test_an_update_without_a_counted_sample_changes_nothing():
@@ -106,7 +106,7 @@ def test_the_best_placement_is_written_whenever_it_improves_and_only_then():
     assert times == sorted(set(times), reverse=True) and len(times) > 1
     problem, placement, result, _ = written[-1]
     again = simulate(taught.lessons[problem].problem, [placement])[0].step_time_ns
-    assert again == taught.best.found[0].step_time_ns == result.step_time_ns
+    assert again == taught.best.by_problem[0].step_time_ns == result.step_time_ns
 
 
 def test_metrics_name_the_problem_and_are_consistent():
@@ -126,7 +126,7 @@ def test_two_problems_keep_their_own_averages_and_bests():
     config = dataclasses.replace(settings(updates=10, baseline="moving-average"), problems_per_update=2)
     taught = learner([chains(2, 2, 2), chains(2, 2, 2, time_ns=10**6)], config, write=ignore)
     fit(taught)
-    assert taught.best.found[0].step_time_ns * 10 < taught.best.found[1].step_time_ns
+    assert taught.best.by_problem[0].step_time_ns * 10 < taught.best.by_problem[1].step_time_ns
     fast, slow = (taught.moving_average.average[problem] for problem in range(2))
     assert fast > slow
 
@@ -136,8 +136,8 @@ def test_self_imitation_makes_the_best_own_placement_more_probable():
     of = roofline(ComputationGraph.from_ops("twins", list(twins), []), equal_gpus(2))
     taught = learner([of], settings(updates=5, lr=0.1), algorithm=ReinforceConfig(decisions="sum", self_imitation=10.0))
     fit(taught)
-    assert taught.best.found[0].step_time_ns == 100
-    best = torch.from_numpy(taught.best.found[0].placement.device.astype(np.int64))
+    assert taught.best.by_problem[0].step_time_ns == 100
+    best = torch.from_numpy(taught.best.by_problem[0].placement.device.astype(np.int64))
     probability = torch.softmax(taught.policy.logits, dim=-1).gather(1, best[:, None])
     assert (probability > 0.5).all()
 

@@ -95,7 +95,8 @@ def assert_alike(ours: Learner, theirs: Learner):
         torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-4, msg=lambda why, name=name: f"{name}: {why}")
     for problem, average in theirs.moving_average.average.items():
         torch.testing.assert_close(ours.moving_average.average[problem], average)
-    assert [best.placement.device.tolist() for best in ours.best.found] == [best.placement.device.tolist() for best in theirs.best.found]
+    placements, others = ([best.placement.device.tolist() for best in each.best.by_problem] for each in (ours, theirs))
+    assert placements == others
 
 
 @pytest.mark.parametrize(("make", "config", "algorithm"), LEARNERS.values(), ids=LEARNERS)

@@ -120,7 +120,7 @@ def test_it_finds_the_optimum(encoder, devices, ratio):
     config = settings(updates=10, samples=2, groupings=8, lr=0.02)
     after = taught(of, config, PpoConfig(epochs=3, decisions="sum", ratio=ratio), encoder=encoder, devices=devices, sharpness=1.0)
     fit(after)
-    assert after.decode(0).step_time_ns == after.best.found[0].step_time_ns == 8 * 10**8 + 7 * 10
+    assert after.decode(0).step_time_ns == after.best.by_problem[0].step_time_ns == 8 * 10**8 + 7 * 10
 
 
 class StopAfter(Callback):

@@ -1,5 +1,4 @@
-"""Imitation: a policy learns given choices by cross-entropy: those that make a known placement, a clustering, or soft
-targets.
+"""Imitation of given choices by cross-entropy: of a known placement, of a clustering, or of soft targets.
 
 Self-imitation (Oh et al. 2018, for one best sample) is the same for the best placement that the policy found itself,
 beside its policy gradient.
@@ -25,8 +24,9 @@ Targets = Mapping[str, Float[Tensor, "1 *shape options"]]
 
 
 def imitate(policy: Policy, problem: Problem, choices: Choices, targets: Targets | None = None) -> Float[Tensor, ""]:
-    """The mean cross-entropy of the policy's decisions with `choices`, in nats a decision; a policy of several steps
-    makes them in each.
+    """The mean cross-entropy of the policy's decisions with `choices`, in nats a decision.
+
+    A policy of several steps makes the choices in each step.
 
     `targets` are probabilities of options in place of the choices (soft targets), by the same names; a policy of
     several decisions still goes the way of its choices.
@@ -40,7 +40,7 @@ def imitate(policy: Policy, problem: Problem, choices: Choices, targets: Targets
 
 
 def imitate_groups(policy: Groups, problem: Problem, choices: Choices) -> Float[Tensor, ""]:
-    """The same of a policy's groups alone, which `choices` name: it places nothing."""
+    """The mean cross-entropy of a policy's groups alone with `choices`: it places nothing."""
     tape = Tape.of(choices, 1)
     policy.group(policy.reset(problem, 1), tape)
     return _nats(tape, choices, {})
@@ -63,8 +63,7 @@ def _nats(tape: Tape, choices: Choices, targets: Targets) -> Float[Tensor, ""]:
 def self_imitate(
     policy: Policy, problem: Problem, choices: Sequence[Mapping[str, Tensor]], evaluate: Evaluator, sums: bool
 ) -> Float[Tensor, ""]:
-    """The negative log-probability, in nats, of the choices that made the best sample: the mean over each kind of
-    decision, or their sum.
+    """The nats of the best sample's choices: the mean over each kind of decision, or the sum of all.
 
     Decisions of another kind weigh alike under the mean: a thousand ops that are grouped don't outweigh thirty groups
     that are placed. What an episode did after its best placement is not imitated; 0 where there was no decision before
@@ -76,6 +75,6 @@ def self_imitate(
     if not nats:
         return torch.zeros(())
     total: Tensor = sum(
-        (each.sum() if sums else each.mean() for each in nats[1:]), nats[0].sum() if sums else nats[0].mean()
+        (part.sum() if sums else part.mean() for part in nats[1:]), nats[0].sum() if sums else nats[0].mean()
     )
     return total if sums else total / len(nats)

@@ -1,9 +1,9 @@
-"""The losses of the learning algorithms: the policy gradient (REINFORCE, Williams 1992), and proximal policy
-optimisation (Schulman et al. 2017) with a critic's loss. Both are sums over steps and means over the samples that
-count, weighed by problem.
+"""The losses of the learning algorithms: REINFORCE (Williams 1992), and PPO (Schulman et al. 2017) with a critic.
 
-With m groupings and k placements of each, sample j carries the log-probability of grouping j // k beside that of its
-own placement (the tape repeats it), so the gradient of a grouping is that of its log-probability times the mean
+Both are sums over steps and means over the samples that count, weighed by problem.
+
+With m groupings and k placements of each, the log-probability of sample j is that of grouping j // k plus that of its
+placement (the tape repeats the former). So a grouping's gradient is that of its log-probability times the mean
 advantage of its k placements: the paper's two estimators in one loss (Mirhoseini et al., ICLR 2018, eqs. 4 and 6).
 """
 
@@ -23,7 +23,7 @@ from gnnplace.training.update.rollout import Scored
 
 
 class EntropyBonus(NamedTuple):
-    """What a nat of entropy is worth, and which decisions it is of (all where none is named)."""
+    """The reward of a nat of entropy, and the decisions that get it (all if none is named)."""
 
     coefficient: float = 0.0
     names: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ NO_BONUS = EntropyBonus()
 def mean_gain(
     gain: Float[Tensor, "steps samples"], counts: Bool[Tensor, "steps samples"], number: int | None = None
 ) -> Float[Tensor, ""]:
-    """The sum over steps of the mean gain of the samples that count; 0 where none does.
+    """The sum over steps of the mean gain of the samples that count; 0 if none counts.
 
     `number` is of the samples of all processes.
     """
@@ -47,15 +47,14 @@ def mean_gain(
 
 
 def weight(decisions: Weighed, number: int) -> float:
-    """What a problem's loss is multiplied by: under "mean" one over its decisions."""
+    """The factor of a problem's loss: under "mean" 1 over its decisions."""
     return 1.0 if decisions == "sum" else 1 / max(1, number)
 
 
 def reinforce(
     scored: Scored, credit: Credit, bonus: EntropyBonus = NO_BONUS, number: int | None = None
 ) -> Float[Tensor, ""]:
-    """`-mean(advantage * log_probability + entropy bonus)`: sums over decisions and steps, a mean over samples that
-    count.
+    """`-mean(advantage * log_probability + bonus)`: a sum over decisions and steps, a mean over counted samples.
 
     The loss, and its gradient, are 0 where no sample counts. The optimiser must not step then: Adam's momentum would
     move the weights. `number` is how many samples count in all processes, where there are several.
@@ -73,8 +72,9 @@ def ppo(
     bonus: EntropyBonus = NO_BONUS,
     number: int | None = None,
 ) -> Float[Tensor, ""]:
-    """Minus the mean of `min(r A, clip(r, 1 - clip, 1 + clip) A)` and of the entropy (eqs. 7 and 9), plus the critic's
-    squared error.
+    """Minus the mean of `min(r A, clip(r, 1 - clip, 1 + clip) A)` and of the entropy (eqs. 7 and 9), plus value loss.
+
+    The value loss is the critic's squared error.
 
     `before` are the log-probabilities of the decisions when they were sampled. The ratio r is of each decision, with
     its step's advantage, summed over a step's decisions; or of all of a step's decisions together. `number` as for

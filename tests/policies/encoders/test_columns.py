@@ -5,8 +5,7 @@ from support.graphs import chains, equal_gpus
 
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op
-from gnnplace.policies.encoders.cost_ops import CostOps
-from gnnplace.policies.encoders.gnn import apart
+from gnnplace.policies.encoders.columns import CostOps, apart
 from gnnplace.policies.encoders.kinds import CANONICAL
 from gnnplace.policies.encoders.paper import PaperOps
 from gnnplace.policies.features import NODE_FEATURES, features
