@@ -32,7 +32,7 @@ from gnnplace.moves.ranking import read_ranking
 from gnnplace.policies.improver.scorer import MoveScorer
 from gnnplace.portfolio import portfolio
 from gnnplace.sources import graphs as sources
-from gnnplace.training.run import assemble, fit
+from gnnplace.training.run import assemble
 from gnnplace.training.run.selection import selected
 
 UPDATES, PROBLEMS_PER_UPDATE, MOST_OPS, SYNTHETIC = 150, 3, 3000, 300
@@ -80,7 +80,7 @@ def cell(number: int, changes: tuple[str, ...], blind_to: str, seed: int) -> cel
     assert isinstance(scorer, MoveScorer)
     if blind_to:
         _blind(scorer, FAMILIES[blind_to])
-    fit.fit(trained.learner, trainer=config.trainer)
+    assemble.fit(trained.learner, trainer=config.trainer)
     took, ranking = round(time.perf_counter() - begun, 1), scorer.ranking()
     return {
         "problems": len(learned_from),

@@ -18,7 +18,7 @@ from gnnplace.policies import registry
 from gnnplace.policies.protocol import Critic
 from gnnplace.policies.tape import Tape
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.run.fit import fit
+from gnnplace.training.run.assemble import fit
 from gnnplace.training.update.algorithms.loss import reinforce
 from gnnplace.training.update.credit import Credit, leave_one_out
 from gnnplace.training.update.rollout import decode, replay, rollout

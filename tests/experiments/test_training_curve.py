@@ -8,7 +8,7 @@ from support.learners import TablePolicy, ignore, learner, settings
 from experiments.training import Curve, config_of
 from gnnplace.placement import Placement
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.run.fit import fit
+from gnnplace.training.run.assemble import fit
 
 OF, OTHER = chains(2, 2, 2), chains(2, 2, 3)
 

@@ -25,10 +25,9 @@ from gnnplace.training.run import description as run_description
 from gnnplace.training.run import folder as run_folder
 from gnnplace.training.run import mlflow_store, notes
 from gnnplace.training.run import problems as run_problems
-from gnnplace.training.run.assemble import assembled, taught
+from gnnplace.training.run.assemble import Interrupt, Progress, assembled, fit, taught
 from gnnplace.training.run.checkpoint import policy_of, restore_policy
 from gnnplace.training.run.description import Described
-from gnnplace.training.run.fit import Interrupt, Progress, fit
 from gnnplace.training.run.folder import RunFolder
 from gnnplace.training.run.learner import Learner
 from gnnplace.training.run.measured import Compared, compared

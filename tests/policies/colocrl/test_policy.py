@@ -18,7 +18,7 @@ from gnnplace.policies.protocol import Imitates
 from gnnplace.policies.tape import Tape
 from gnnplace.simulator.simulator import simulate
 from gnnplace.testing import restricted
-from gnnplace.training.run.fit import fit
+from gnnplace.training.run.assemble import fit
 from gnnplace.training.update.reward import INVALID
 from gnnplace.training.update.rollout import greedy, replay, rollout
 

@@ -29,7 +29,7 @@ from gnnplace.policies.go.task_chain import TaskChain, mean_of_units
 from gnnplace.policies.tape import Tape
 from gnnplace.portfolio.comparison import candidates
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.run.fit import fit
+from gnnplace.training.run.assemble import fit
 from gnnplace.training.run.learner import Learner
 from gnnplace.training.update.algorithms.imitate import imitate
 from gnnplace.training.update.best import BestPlacements

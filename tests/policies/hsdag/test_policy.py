@@ -17,7 +17,7 @@ from gnnplace.policies.hsdag.policy import HsdagConfig
 from gnnplace.policies.tape import Decisions, Tape
 from gnnplace.simulator.simulator import simulate
 from gnnplace.testing import CHECKS, branches, built, check_policy
-from gnnplace.training.run.fit import fit
+from gnnplace.training.run.assemble import fit
 from gnnplace.training.update.rollout import replay, rollout
 
 

@@ -24,7 +24,7 @@ from gnnplace.policies.registry import build
 from gnnplace.policies.tape import Tape
 from gnnplace.portfolio import portfolio
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.run.fit import fit
+from gnnplace.training.run.assemble import fit
 from gnnplace.training.run.zero_shot import planner
 from gnnplace.training.update.rollout import decode, rollout
 

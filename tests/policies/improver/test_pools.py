@@ -19,7 +19,7 @@ from gnnplace.policies.improver.pools import Searched
 from gnnplace.policies.protocol import PolicyShape, Practice
 from gnnplace.policies.registry import build
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.run.fit import fit
+from gnnplace.training.run.assemble import fit
 from gnnplace.training.update.objectives import start
 
 CONFIG = MovesConfig(updates=1, pools=3, drawn=40, lists=1, from_single=0.7)

@@ -26,7 +26,7 @@ from gnnplace.policies.registry import build
 from gnnplace.policies.tape import Tape
 from gnnplace.problems import NS_PER_S
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.run.fit import fit
+from gnnplace.training.run.assemble import fit
 from gnnplace.training.update import reward
 from gnnplace.training.update.algorithms.imitate import self_imitate
 from gnnplace.training.update.credit import returns

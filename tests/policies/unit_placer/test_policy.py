@@ -11,7 +11,7 @@ from gnnplace.config.training import TrainingConfig
 from gnnplace.policies.tape import Tape
 from gnnplace.policies.unit_placer.policy import UnitPlacer, UnitPlacerConfig
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.run.fit import fit
+from gnnplace.training.run.assemble import fit
 from gnnplace.training.run.learner import Learner
 from gnnplace.training.update.best import BestPlacements
 from gnnplace.training.update.learning import Learning

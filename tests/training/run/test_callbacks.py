@@ -6,7 +6,7 @@ import pytest
 from support.graphs import chains
 from support.learners import REINFORCE, learner, settings
 
-from gnnplace.training.run.fit import SIGNALS, Interrupt, fit
+from gnnplace.training.run.assemble import SIGNALS, Interrupt, fit
 from gnnplace.training.update.data import Problems
 
 

@@ -15,8 +15,8 @@ from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
 from gnnplace.placement import Placement
 from gnnplace.policies.unit_placer.policy import UnitPlacer, UnitPlacerConfig
 from gnnplace.simulator.simulator import simulate
+from gnnplace.training.run.assemble import Interrupt, fit
 from gnnplace.training.run.checkpoint import FILE, SafetensorsIO, policy_of, restore_policy
-from gnnplace.training.run.fit import Interrupt, fit
 from gnnplace.training.update.best import BestPlacements
 
 

@@ -18,9 +18,9 @@ from gnnplace.policies.protocol import PolicyShape
 from gnnplace.policies.tape import Tape
 from gnnplace.policies.unit_placer.policy import UnitPlacerConfig
 from gnnplace.training.run import zero_shot
+from gnnplace.training.run.assemble import fit
 from gnnplace.training.run.checkpoint import FILE, SafetensorsIO, policy_of, restore_policy
 from gnnplace.training.run.description import of_checkpoint
-from gnnplace.training.run.fit import fit
 
 TREE = ("tree",)
 OWN = ("tree", "gnnplace")

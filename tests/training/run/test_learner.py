@@ -17,7 +17,7 @@ from gnnplace.costs.roofline import problem as roofline
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.run.fit import fit
+from gnnplace.training.run.assemble import fit
 from gnnplace.training.run.learner import rate
 
 

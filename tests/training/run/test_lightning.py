@@ -12,8 +12,8 @@ from support.learners import TablePolicy, learner, settings
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
 from gnnplace.placement import Placement
 from gnnplace.simulator.simulator import simulate
+from gnnplace.training.run.assemble import fit
 from gnnplace.training.run.checkpoint import SafetensorsIO, policy_of
-from gnnplace.training.run.fit import fit
 from gnnplace.training.run.trainer_flags import flags
 from gnnplace.training.update.lesson import Exam
 from gnnplace.training.update.metrics import geometric_mean

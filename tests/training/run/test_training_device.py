@@ -25,8 +25,8 @@ from gnnplace.policies.hierarchical.grouper import Grouper
 from gnnplace.policies.placing.placer import Seq2Seq
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.run import checkpoint as checkpoints
+from gnnplace.training.run.assemble import fit
 from gnnplace.training.run.checkpoint import FILE, policy_of, restore_policy
-from gnnplace.training.run.fit import fit
 from gnnplace.training.run.learner import Learner
 from gnnplace.training.update.best import BestPlacements
 from gnnplace.training.update.learning import Learning

@@ -11,7 +11,7 @@ from support.learners import TablePolicy, learner, settings
 
 from gnnplace.placement import Placement
 from gnnplace.policies.protocol import BringsPhases
-from gnnplace.training.run.fit import fit
+from gnnplace.training.run.assemble import fit
 
 
 class Pulls:

@@ -19,8 +19,8 @@ from gnnplace.policies import registry
 from gnnplace.policies.hierarchical.config import ENCODERS, HierarchicalConfig
 from gnnplace.policies.tape import Decisions, Tape
 from gnnplace.simulator.simulator import simulate
+from gnnplace.training.run.assemble import fit
 from gnnplace.training.run.checkpoint import FILE
-from gnnplace.training.run.fit import fit
 from gnnplace.training.update import experience, learning
 from gnnplace.training.update.algorithms.loss import ppo, reinforce
 from gnnplace.training.update.lesson import Lesson
