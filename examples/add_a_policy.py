@@ -16,7 +16,7 @@ from gnnplace.placement import Placement, Schedule
 from gnnplace.policies import registry
 from gnnplace.policies.features import NODE_FEATURES, features
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
-from gnnplace.policies.states import ProblemConstants, unit_placements
+from gnnplace.policies.states import ProblemConstants, named_devices, require_devices, unit_placements
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.testing import check_policy
@@ -37,8 +37,11 @@ class LinearConfig(PolicyConfig):
     units: UnitsName = "coarse"
     schedule: Schedule = "critical-path"
 
+    def __post_init__(self) -> None:
+        self.require_rule()
+
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
-        return PolicyShape(devices=max(problem.num_devices for problem in problems))
+        return PolicyShape(devices=named_devices(problems, self.kind))
 
     def build(self, shape: PolicyShape, groupings: int, seed: int) -> "Linear":
         return Linear(shape.devices, self.units, self.schedule)
@@ -52,7 +55,7 @@ class State(NamedTuple):
 
 
 class Linear(nn.Module):
-    """Reads a unit's features; decides "device" for all units at once, each where it may stand; for at most `devices` devices."""
+    """Reads a unit's features; decides "device" for all units at once, each where it may stand; for one number of devices."""
 
     def __init__(self, devices: int, units: UnitsName, schedule: Schedule) -> None:
         super().__init__()
@@ -64,12 +67,11 @@ class Linear(nn.Module):
         return State(1, of_ops, features(problem, of_ops).node, torch.from_numpy(allowed(problem, of_ops)))
 
     def reset(self, problem: Problem, samples: int) -> State:
-        if problem.num_devices > self.score.out_features:
-            raise ValueError(f"{problem.cluster.name}: more than the {self.score.out_features} devices that this policy places on")
+        require_devices(problem, self.score.out_features)
         return self.constants.of(problem, self)._replace(samples=samples)
 
     def step(self, state: State, choose: Choose, feedback: Sequence[StepResult] | None) -> tuple[tuple[Placement, ...], None]:
-        logits = self.score(state.features)[:, : state.allowed.shape[1]].expand(state.samples, -1, -1)
+        logits = self.score(state.features).expand(state.samples, -1, -1)
         device = choose("device", logits, state.allowed)
         return unit_placements(state.units, device, self.schedule), None
 

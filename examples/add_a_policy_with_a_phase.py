@@ -11,6 +11,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 import gnnplace as gp
+from gnnplace.knobs import MOST_OF_A_STEP, MOST_WIDTH, above, at_least, between
 from gnnplace.policies import registry
 from gnnplace.policies.protocol import PolicyConfig, PolicyShape, Practice
 from gnnplace.policies.unit_placer.policy import UnitPlacer
@@ -36,6 +37,12 @@ class TaughtConfig(PolicyConfig):
     updates: int = 20
     lr: float = 0.01
     lists: int = 8
+
+    def __post_init__(self) -> None:
+        between(1, MOST_WIDTH, "policy.", width=self.width)
+        between(0, MOST_OF_A_STEP, "policy.", lists=self.lists)
+        at_least(0, "policy.", updates=self.updates)
+        above(0, "policy.", lr=self.lr)
 
     @property
     def proposes(self) -> Literal["critical-path"]:

@@ -61,14 +61,11 @@ def test_is_in_the_table_under_its_own_name(kind):
     assert POLICIES[kind]().kind == kind
 
 
-NAMES_DEVICES = {"colocrl", "placeto", "hsdag", "go"}
-
-
 @pytest.mark.parametrize("config", CONFIGS, ids=named)
 def test_another_number_of_devices_is_placed_on_or_refused(config):
     two, three = chains(2, 2, 2), chains(2, 2, 3)
     policy = testing.built(config, two)
-    if config.kind in NAMES_DEVICES or getattr(config, "devices", None) == "names":
+    if config.shape([two]).devices:  # its weights name them
         with pytest.raises(ValueError, match="gpus-3: 3 devices, but this policy places on 2"):
             policy.reset(three, 1)
         with pytest.raises(ValueError, match=f"clusters of 2 and 3 devices, but a {config.kind} policy places on one number of them"):

@@ -35,7 +35,8 @@ def within(config: RunConfig, problem: Problem, evaluations: int) -> tuple[RunCo
     for phase in Learning(config.training, config.algorithm).of(_policy(config, problem)).objectives:
         if phase.updates:
             raise ValueError(
-                f"evaluations: can't be counted where {config.policy.kind} learns in a phase of its own, {phase.name!r}"
+                f"evaluations: can't be counted where {config.policy.kind} learns in a phase of its own, "
+                f"{phase.name!r}; give that no updates"
             )
     episode = of_an_episode(config, problem)
     per_update = config.training.samples * episode
