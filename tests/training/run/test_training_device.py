@@ -119,7 +119,7 @@ def test_a_run_of_one_device_goes_on_on_the_other(make, config, algorithm, first
     for flags, accelerator in zip((half, {}), ("cpu", "gpu") if first == "cpu" else ("gpu", "cpu"), strict=True):
         with gpu() if accelerator == "gpu" else nullcontext():
             found = trained(make, config, path, algorithm, accelerator, resume=not flags, **flags)
-    assert policy_of(path / FILE).updates_done == whole.updates_done == config.all_updates
+    assert policy_of(path / FILE).updates_done == whole.updates_done == whole.learning.all_updates
     steps = [state["step"] for state in found.optimizers(use_pl_optimizer=False).state.values()]
     assert {step.device.type for step in steps} == {"cpu"}  # where Adam keeps them, whatever it updates
     assert_alike(found, whole)
