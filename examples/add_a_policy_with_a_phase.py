@@ -14,7 +14,7 @@ import gnnplace as gp
 from gnnplace.knobs import MOST_OF_A_STEP, MOST_WIDTH, above, at_least, between
 from gnnplace.policies import registry
 from gnnplace.policies.protocol import PolicyConfig, PolicyShape, Practice
-from gnnplace.policies.unit_placer.policy import UnitPlacer
+from gnnplace.policies.unit_placer.policy import UnitPlacer, UnitPlacerConfig
 from gnnplace.problems import Problem
 from gnnplace.testing import check_policy
 from gnnplace.training.update.algorithms.imitate import imitate
@@ -54,7 +54,7 @@ class TaughtConfig(PolicyConfig):
 
 class Taught(UnitPlacer):
     def __init__(self, config: TaughtConfig) -> None:
-        super().__init__(width=config.width)
+        super().__init__(UnitPlacerConfig(width=config.width))
         self.config = config
 
     def objectives(self, training: Any) -> "tuple[ImitatesLists]":

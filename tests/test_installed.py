@@ -40,7 +40,7 @@ def test_a_package_brings_a_baseline_and_a_policy(tmp_path):
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
     copied = shutil.copytree(PACKAGE, tmp_path / "a_package")  # pip builds where the sources lie
     subprocess.run([*pip, "--target", str(tmp_path / "site"), str(copied)], check=True)
-    assert len((PACKAGE / "a_package.py").read_text().splitlines()) <= 65
+    assert len((PACKAGE / "a_package.py").read_text().splitlines()) <= 66
 
     def gnnplace(*words: str) -> None:
         path = f"{tmp_path / 'site'}:{PACKAGE.parents[1]}"

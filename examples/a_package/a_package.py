@@ -20,7 +20,7 @@ from gnnplace.units.units import allowed, expand, units, work_ns
 def longest_first(problem: gp.Problem, evaluate: Evaluator, *, schedule: Schedule) -> gp.Placement:
     """Longest processing time first (Graham, 1969): units by their work, each to the accelerator with the least work so far."""
     of_ops = units(problem.graph, "weights")
-    work, load, device = work_ns(problem, of_ops), np.zeros(problem.num_devices), np.zeros(of_ops.num_units, dtype=np.int64)
+    work, load, device = work_ns(problem, of_ops), np.zeros(problem.num_devices), np.zeros(of_ops.num_units, np.int64)
     for unit in np.argsort(-work.min(axis=1), kind="stable"):
         device[unit] = problem.cluster.accelerators[np.argmin((load + work[unit])[problem.cluster.accelerators])]
         load[device[unit]] += work[unit, device[unit]]

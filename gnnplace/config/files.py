@@ -126,7 +126,7 @@ def _complaint(error: ErrorDetails, group: str) -> str:
     if error["type"] == "value_error":
         rule = str(error["ctx"]["error"])
         return rule if not (group or error["loc"]) or rule.startswith(place) else f"{place}.{rule}"
-    rule = error["msg"].replace("tuple", "list")
+    rule = "a map of knobs is due" if error["type"] == "dataclass_type" else error["msg"].replace("tuple", "list")
     return f"{place}: {strict_json.shown(error['input'])}: {rule[0].lower()}{rule[1:]}"
 
 

@@ -109,6 +109,10 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+for tag in ("binary", "set", "omap", "pairs"):  # no knob is one, and pydantic would convert them
+    _Loader.add_constructor(f"tag:yaml.org,2002:{tag}", yaml.constructor.SafeConstructor.construct_undefined)
+
+
 class _CommandLine(_Loader):
     """Reads `1e-3` as a number, as YAML 1.2 does and a user means."""
 

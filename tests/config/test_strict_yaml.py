@@ -23,6 +23,8 @@ REFUSED = {
     "a date that is none": ("a: 2001-99-99", "month must be in 1..12"),
     "a number of 5,000 digits": ("a: " + "9" * 5000, "4300 digits"),
     "a tag of Python's": ("a: !!python/object/apply:os.system [id]", "could not determine a constructor for the tag"),
+    "bytes": ("a: !!binary aGFsbG8=", "could not determine a constructor for the tag"),
+    "a set": ("a: !!set {a, b}", "could not determine a constructor for the tag"),
     "no map": ("[1, 2]", "a list: a map of knobs is due"),
     "two documents": ("a: 1\n---\nb: 2", "expected a single document"),
     "an unknown alias": ("a: *b", "found undefined alias"),

@@ -52,7 +52,7 @@ KNOBS = {
     "a width of text": ("width", "8; import os", "width"),
     "a width of NaN": ("width", float("nan"), "width|finite"),
     "no width": ("width", None, "width"),
-    "a text that nests": ("units", "[" * 50_000, "nested"),
+    "a text that nests": ("units", "[" * 50_000, "policy.units: "),
     "a schedule that needs priorities": ("schedule", "given", "priorities"),
 }
 
