@@ -36,7 +36,7 @@ READ = tuple(map(os.path.realpath, (*SYSTEM, sys.prefix, sys.base_prefix, *(ROOT
 CACHED = ("gnnplace", "numba", "llvmlite", "numpy", "copyreg")  # of the machine code that Numba keeps
 NEVER = ("os.system", "os.exec", "os.posix_spawn", "socket.connect", "socket.bind", "socket.getaddrinfo", "pty.spawn")
 TEMPORARY = re.compile(r"\.([^/]*)\.[0-9a-f]{8}\.tmp$")  # of `formats.atomic`
-LATE = 30  # times its processor time, after which a process is killed that waits for something: cores may be busy with other work
+LATE = 10  # times its processor time, after which a process is killed that waits for something: cores may be busy with other work
 
 
 class Ended(NamedTuple):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from filelock import FileLock
 
 from gnnplace.corpus import manifest
 from gnnplace.version import VERSION
@@ -48,28 +49,53 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory):
-    """What a source distribution of this checkout holds."""
-    copied, built, unpacked = (tmp_path_factory.mktemp(name) for name in ("copied", "built", "unpacked"))
-    for folder in FOLDERS:
-        shutil.copytree(ROOT / folder, copied / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in FILES:
-        shutil.copy(ROOT / file, copied)
-    _build(copied, "build_sdist", str(built))
-    shutil.unpack_archive(next(built.glob("*.tar.gz")), unpacked, filter="data")
-    return next(unpacked.iterdir())
+def once(tmp_path_factory):
+    """The folder `name`, which `make` fills once for all processes that run the tests."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def folder(name, make):
+        path = shared / f"wheel-{name}"
+        with FileLock(shared / f"wheel-{name}.lock"):
+            if not path.exists():
+                unfinished = tmp_path_factory.mktemp(name) / name
+                unfinished.mkdir()
+                make(unfinished)
+                unfinished.rename(path)
+        return path
+
+    return folder
 
 
 @pytest.fixture(scope="module")
-def wheel(sources, tmp_path_factory):
+def sources(once, tmp_path_factory):
+    """What a source distribution of this checkout holds."""
+
+    def make(unpacked):
+        copied, built = (tmp_path_factory.mktemp(name) for name in ("copied", "built"))
+        for folder in FOLDERS:
+            shutil.copytree(ROOT / folder, copied / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        for file in FILES:
+            shutil.copy(ROOT / file, copied)
+        _build(copied, "build_sdist", str(built))
+        shutil.unpack_archive(next(built.glob("*.tar.gz")), unpacked, filter="data")
+
+    return next(once("sources", make).iterdir())
+
+
+@pytest.fixture(scope="module")
+def wheel(sources, once, tmp_path_factory):
     """A wheel of the source distribution, as `pip install` makes it: of what the package needs, only what a build needs can be imported."""
-    built, path = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("path")
-    absent = set(_needed(sources)) - set(json.loads(_build(sources, "get_requires_for_build_wheel", {})))
-    modules = [re.split(r"[^\w-]", each)[0].replace("-", "_") for each in absent]
-    assert {"torch", "ortools", "matplotlib"} <= set(modules)
-    (path / "sitecustomize.py").write_text(f"import sys\nsys.modules |= dict.fromkeys({modules})\n")
-    _build(sources, "build_wheel", str(built), PYTHONPATH=str(path))
-    return next(built.glob("*.whl"))
+
+    def make(built):
+        path = tmp_path_factory.mktemp("path")
+        absent = set(_needed(sources)) - set(json.loads(_build(sources, "get_requires_for_build_wheel", {})))
+        modules = [re.split(r"[^\w-]", each)[0].replace("-", "_") for each in absent]
+        assert {"torch", "ortools", "matplotlib"} <= set(modules)
+        (path / "sitecustomize.py").write_text(f"import sys\nsys.modules |= dict.fromkeys({modules})\n")
+        _build(sources, "build_wheel", str(built), PYTHONPATH=str(path))
+
+    return next(once("built", make).glob("*.whl"))
 
 
 @pytest.fixture(scope="module")
