@@ -59,7 +59,7 @@ def onnxruntime(problem: Problem, placement: Placement, model: Model | None) -> 
     ops = node_ops(problem.graph, network)
     parts = segments(network, placement.device[ops].tolist())
     names = [f"{number}.onnx" for number in range(len(parts))]
-    files: dict[str, str | bytes] = dict(zip(names, models(model.path, network, parts), strict=True))
+    files: dict[str, str | bytes] = dict(zip(names, models(model, network, parts), strict=True))
     files["manifest.json"] = json.dumps(_manifest(problem.cluster, network, parts, names), indent=1) + "\n"
     return files | {CHAIN.name: CHAIN.read_text()}
 
@@ -161,24 +161,27 @@ def _manifest(cluster: Cluster, network: Network, segments: Sequence[Segment], n
     return {"inputs": network.inputs, "outputs": network.outputs, "segments": rows}
 
 
-def models(path: str, network: Network, segments: Sequence[Segment]) -> list[bytes]:
-    """The model of each segment with its weights. As in the placed graph, values have sizes and functions are inlined.
+def models(model: Model, network: Network, segments: Sequence[Segment]) -> list[bytes]:
+    """The model of each segment with its weights. As in the placed graph, values have sizes and loops are unrolled.
 
     This process parses the file only after a child process has read it within limits. Raises ValueError if the weights
     beside the file can't be read, and for a segment of more than 2 GiB.
     """
-    import onnx.inliner
+    import onnx
     from onnx.checker import ValidationError
 
+    from gnnplace.frontends.onnx.shapes import flatten
+
+    path = model.path
     try:
         whole = onnx.load(path, format="protobuf")
+        light = onnx.load(path, format="protobuf", load_external_data=False)
     except (
         OSError,
         ValidationError,
     ) as error:  # the file itself has been read before; its weights are in files beside it
         raise ValueError(f"{path}: its weights can't be read: {' '.join(str(error).split())[:300]}") from error
-    if whole.functions:
-        whole = onnx.inliner.inline_local_functions(whole)
+    whole = flatten(whole, light, model.dims)
     return [_model(path, whole, network, number, segment) for number, segment in enumerate(segments)]
 
 

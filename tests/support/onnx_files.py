@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 onnx = pytest.importorskip("onnx")
@@ -47,3 +48,54 @@ def saved(folder: Path, built, name="net.onnx") -> Path:
     path = folder / name
     path.write_bytes(built.SerializeToString())
     return path
+
+
+def flat(path, dims=None):
+    """The model in a file without subgraphs, sequences and optionals; its outputs are declared."""
+    from gnnplace.frontends.onnx.checks import DTYPES
+    from gnnplace.frontends.onnx.shapes import flatten, typed
+
+    types = typed(onnx.load(path), dims or {})
+    built = flatten(onnx.load(path), onnx.load(path), dims or {})
+    numbers_of = {name: number for number, name in DTYPES.items()}
+    outputs = [value(name, types.tensors[name].shape, numbers_of[types.tensors[name].dtype]) for name in types.outputs]
+    built.graph.ClearField("output")
+    built.graph.output.extend(outputs)
+    return built
+
+
+def outputs_of(built, **inputs):
+    """What onnxruntime computes of a model: arrays, those of sequences in their order."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    content = built.read_bytes() if isinstance(built, Path) else built.SerializeToString()
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    names = {declared.name for declared in session.get_inputs()}
+    results = session.run(None, {name: array for name, array in inputs.items() if name in names})
+    return [array for result in results for array in (result if isinstance(result, list) else [result])]
+
+
+def constant(name, content, dtype=INT64):
+    """An initializer of numbers in any nesting."""
+    array = np.asarray(content, helper.tensor_dtype_to_np_dtype(dtype))
+    return onnx.numpy_helper.from_array(array, name)
+
+
+def arrays(**shapes):
+    """Random inputs of these shapes."""
+    generator = np.random.default_rng(0)
+    return {name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def check_same(tmp_path, built, **inputs):
+    """Checks that the outputs of the flat model are those of the file, bit for bit; returns the file's graph."""
+    from gnnplace.frontends.onnx.read import read_onnx
+
+    path = saved(tmp_path, built)
+    for expected, result in zip(outputs_of(path, **inputs), outputs_of(flat(path), **inputs), strict=True):
+        np.testing.assert_array_equal(result, expected)
+    return read_onnx(path).graph
+
+
+def kinds(read):
+    """The kinds of a graph's ops."""
+    return [read.kind[op] for op in range(read.num_ops)]

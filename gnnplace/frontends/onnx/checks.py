@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
 
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from gnnplace.frontends.network import network
 from gnnplace.frontends.network.network import Tensor, shown
 from gnnplace.frontends.onnx.flops import DTYPES
+from gnnplace.frontends.onnx.folding import ONNX_DOMAINS
+from gnnplace.frontends.onnx.subgraphs import all_graphs, all_nodes, subgraphs
 
 MAX_NODES = 1_000_000  # after inlining of functions
 MAX_FUNCTIONS = 100_000
 MAX_VALUES = 5_000_000  # inputs and outputs of nodes
-ONNX_DOMAINS = ("", "ai.onnx")
 
 
 def check_model(model: ModelProto) -> None:
@@ -31,25 +32,24 @@ def check_model(model: ModelProto) -> None:
         raise ValueError(f"functions: the model has {len(model.functions)}; at most {MAX_FUNCTIONS} are allowed")
     if (num_nodes := _num_inlined(model)) > MAX_NODES:
         raise ValueError(f"graph: {num_nodes} nodes after inlining; at most {MAX_NODES} are allowed")
-    if model.graph.sparse_initializer:
-        raise ValueError(
-            f"initializer {shown(model.graph.sparse_initializer[0].values.name)}: is sparse; store it dense"
-        )
     for graph in (model.graph, *model.functions):
-        for node in graph.node:
-            _check_flat(node)
+        for inner in all_graphs(graph):
+            if isinstance(inner, GraphProto) and inner.sparse_initializer:
+                tensor = inner.sparse_initializer[0]
+                raise ValueError(f"initializer {shown(tensor.values.name)}: is sparse; store it dense")
 
 
 def check_graph(graph: GraphProto) -> None:
     """Checks the inlined graph: declared types, and that every value is produced exactly once, before it is read."""
-    count = sum(len(node.input) + len(node.output) for node in graph.node)
+    count = sum(len(node.input) + len(node.output) for node in all_nodes(graph))
     if count > MAX_VALUES:
         raise ValueError(f"graph: its nodes have {count} inputs and outputs; at most {MAX_VALUES} are allowed")
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        _check_declared(value.name, value.type)
-    for tensor in graph.initializer:
-        check_initializer(tensor)
-    _check_names(graph)
+    for inner in all_graphs(graph):
+        for value in (*inner.input, *inner.output, *inner.value_info):
+            _check_declared(value.name, value.type)
+        for tensor in inner.initializer:
+            check_initializer(tensor)
+    _check_names(graph, ())
 
 
 def check_initializer(tensor: TensorProto) -> None:
@@ -80,13 +80,14 @@ def described(node: NodeProto) -> str:
 
 def _texts(model: ModelProto) -> Iterator[str | bytes]:
     """All names in the file: of values, nodes, kinds, attributes, functions and dimensions."""
-    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
-        yield value.name
-        yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
-    yield from (tensor.name for tensor in model.graph.initializer)
     for function in model.functions:
         yield from (function.domain, function.name, function.overload, *function.input, *function.output)
-    for graph in (model.graph, *model.functions):
+    for graph in (inner for outer in (model.graph, *model.functions) for inner in all_graphs(outer)):
+        if isinstance(graph, GraphProto):
+            for value in (*graph.input, *graph.output, *graph.value_info):
+                yield value.name
+                yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
+            yield from (tensor.name for tensor in graph.initializer)
         for node in graph.node:
             yield from (node.name, node.op_type, node.domain, node.overload, *node.input, *node.output)
             yield from (attribute.name for attribute in node.attribute)
@@ -97,10 +98,12 @@ def _num_inlined(model: ModelProto) -> int:
     bodies = {(function.domain, function.name, function.overload): function for function in model.functions}
 
     def size(body: GraphProto | FunctionProto) -> int:
-        return sum(sizes.get(_called(node), 1) for node in body.node)
+        return sum(sizes.get(_called(node), 1) for node in all_nodes(body))
 
     sizes: dict[tuple[str, str, str], int] = {}
-    calls = {key: [called for node in body.node if (called := _called(node)) in bodies] for key, body in bodies.items()}
+    calls = {
+        key: [called for node in all_nodes(body) if (called := _called(node)) in bodies] for key, body in bodies.items()
+    }
     try:
         for key in TopologicalSorter(calls).static_order():
             sizes[key] = min(size(bodies[key]), MAX_VALUES)
@@ -113,21 +116,6 @@ def _called(node: NodeProto) -> tuple[str, str, str]:
     return node.domain, node.op_type, node.overload
 
 
-def _check_flat(node: NodeProto) -> None:
-    """Refuses a node with subgraphs: a computation graph is flat and does not depend on values."""
-    bodies = [
-        body
-        for attribute in node.attribute
-        for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else []))
-    ]
-    if any(attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for attribute in node.attribute) or bodies:
-        constant = node.op_type == "If" and all(inner.op_type == "Constant" for body in bodies for inner in body.node)
-        reason = "both its branches are constants" if constant else "what it computes depends on values"
-        raise ValueError(
-            f"{described(node)}: has subgraphs: {reason}; export or simplify the model without it (fixed shapes help)"
-        )
-
-
 def _check_declared(name: str, declared: TypeProto) -> None:
     tensor = declared.tensor_type
     dims = [dim.dim_value for dim in tensor.shape.dim if dim.HasField("dim_value")]
@@ -135,9 +123,10 @@ def _check_declared(name: str, declared: TypeProto) -> None:
         tensor_of(f"value {shown(name)}", tensor.elem_type, dims)
 
 
-def _check_names(graph: GraphProto) -> None:
-    """Checks that every value is produced exactly once, before it is read."""
+def _check_names(graph: GraphProto, outer: tuple[set[str], ...]) -> None:
+    """Checks that every value is produced exactly once, before it is read. A subgraph reads those of `outer`, too."""
     available: set[str] = set()
+    scopes = (*outer, available)
     initializers = {tensor.name for tensor in graph.initializer}
     produced = {name for node in graph.node for name in node.output}
     for what, name in _sources(graph, initializers):
@@ -148,19 +137,21 @@ def _check_names(graph: GraphProto) -> None:
         available.add(name)
     for node in graph.node:
         for name in node.input:
-            if name and name not in available:
+            if name and not any(name in scope for scope in scopes):
                 why = (
                     "which only it or a later node produces: a cycle, or nodes out of order"
                     if name in produced
                     else "which nothing produces"
                 )
                 raise ValueError(f"{described(node)}: reads {shown(name)}, {why}")
+        for inner in subgraphs(node):
+            _check_names(inner, scopes)
         for name in filter(None, node.output):
             if name in available:
                 raise ValueError(f"{described(node)}: produces {shown(name)}, which exists already")
             available.add(name)
     for value in graph.output:
-        if value.name not in available:
+        if not any(value.name in scope for scope in scopes):
             raise ValueError(f"output {shown(value.name)}: nothing produces it")
 
 

@@ -1,20 +1,15 @@
 """The types of all values of an ONNX graph: symbolic dimensions get sizes, functions are inlined, shapes are inferred.
 
 Shape inference never reads weights: a large or external initializer is declared by its dimensions alone. It reads small
-initializers (shapes, axes, scales).
-
-It continues where ONNX's own inference stops. ONNX propagates values through few kinds of nodes; PyTorch's older
-exporter computes slice bounds with others (`Shape`, `Gather`, `Add`, `Div`, `Mul`). So small values that depend only on
-constants and shapes are computed here (`inferred`) by ONNX's reference implementation.
+initializers (shapes, axes, scales). `resolving` continues where ONNX's own inference stops.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-import numpy as np
 import onnx
 from onnx import (
     GraphProto,
@@ -25,30 +20,22 @@ from onnx import (
     ValueInfoProto,
     helper,
     inliner,
-    numpy_helper,
     shape_inference,
 )
-from onnx.reference import ReferenceEvaluator
 
 from gnnplace.frontends.network.network import Tensor, shown
-from gnnplace.frontends.onnx.checks import ONNX_DOMAINS, check_graph, check_model, described, tensor_of
+from gnnplace.frontends.onnx.checks import check_graph, check_model, described, tensor_of
+from gnnplace.frontends.onnx.folding import is_full, sizes
+from gnnplace.frontends.onnx.resolving import needs_resolving, resolved
+from gnnplace.frontends.onnx.subgraphs import hoist
 
 KEPT_ELEMENTS = 1024  # smaller initializers keep their data for shape inference
 LEAST_IR_VERSION = 4  # the first in which initializers need not be inputs
 MOST_NAMED = 10
-COMPUTED_KINDS = {
-    "Abs", "Add", "And", "Cast", "Ceil", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Expand", "Floor",
-    "Gather", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Mod", "Mul", "Neg", "Not", "Or", "Range",
-    "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Slice", "Sqrt", "Squeeze", "Sub", "Transpose",
-    "Unsqueeze", "Where",
-}  # fmt: skip
-MOST_ELEMENTS = 64  # of inputs and outputs of a computed node
-
-Types = Mapping[str, TypeProto]
 
 
 class Typed(NamedTuple):
-    """An inlined graph: its nodes, the names of its inputs, initializers and outputs, and the types of its values."""
+    """A flat graph: its nodes, the names of its inputs, initializers and outputs, and the types of its values."""
 
     nodes: tuple[NodeProto, ...]
     inputs: tuple[str, ...]
@@ -68,16 +55,32 @@ def typed(model: ModelProto, dims: Mapping[str, int]) -> Typed:
         model = inliner.inline_local_functions(model)
     graph = model.graph
     check_graph(graph)
+    hoisted = hoist(model) if any(map(needs_resolving, graph.node)) else ()
     weights = {
         tensor.name: tensor_of(shown(tensor.name), tensor.data_type, tensor.dims) for tensor in graph.initializer
     }
     inputs = [value for value in graph.input if value.name not in weights]
-    outputs = dict.fromkeys(value.name for value in graph.output)
+    outputs = [value.name for value in graph.output]
     _size_dims(inputs, [*graph.output, *graph.value_info], dims)
     _declare_weights(graph, inputs, weights)
     model.ir_version = max(model.ir_version, LEAST_IR_VERSION)
-    tensors = weights | _tensors(model, inputs, inferred(model))
-    return Typed(tuple(graph.node), tuple(value.name for value in inputs), tuple(weights), tuple(outputs), tensors)
+    tensors = weights | _tensors(model, inputs, resolved(model, outputs))
+    used = {name for node in graph.node for name in node.input} | {*outputs}
+    kept = tuple(name for name in weights if name in used or name not in hoisted)
+    inputs_ = tuple(value.name for value in inputs)
+    return Typed(tuple(graph.node), inputs_, kept, tuple(dict.fromkeys(outputs)), tensors)
+
+
+def flatten(whole: ModelProto, light: ModelProto, dims: Mapping[str, int]) -> ModelProto:
+    """A model with its weights, and with the nodes that `typed` finds for `light`, the same model. Changes both."""
+    if whole.functions:
+        whole = inliner.inline_local_functions(whole)
+    if any(map(needs_resolving, whole.graph.node)):
+        hoist(whole)
+        nodes = typed(light, dims).nodes
+        whole.graph.ClearField("node")
+        whole.graph.node.extend(nodes)
+    return whole
 
 
 def _size_dims(inputs: Iterable[ValueInfoProto], others: Iterable[ValueInfoProto], dims: Mapping[str, int]) -> None:
@@ -85,7 +88,7 @@ def _size_dims(inputs: Iterable[ValueInfoProto], others: Iterable[ValueInfoProto
     open_dims: dict[str, None] = {}
     for value in inputs:
         if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
-            raise ValueError(f"input {shown(value.name)}: must be a tensor of known rank")
+            raise ValueError(f"input {shown(value.name)}: {_unknown_rank(value.type)}")
         for index, dim in enumerate(value.type.tensor_type.shape.dim):
             if dim.HasField("dim_value"):
                 continue
@@ -103,6 +106,16 @@ def _size_dims(inputs: Iterable[ValueInfoProto], others: Iterable[ValueInfoProto
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in dims:
                 dim.dim_value = dims[dim.dim_param]
+
+
+def _unknown_rank(value_type: TypeProto) -> str:
+    """Why the type of an input says too little."""
+    which = value_type.WhichOneof("value") or "tensor_type"
+    if which == "sequence_type":
+        return "is a sequence, of as many tensors as a caller passes; make each of them an input"
+    if which == "optional_type":
+        return "is an optional, which a caller may pass or not; make it an input of the tensor, or leave it out"
+    return "must be a tensor of known rank"
 
 
 def _declare_weights(graph: GraphProto, inputs: list[ValueInfoProto], weights: Mapping[str, Tensor]) -> None:
@@ -148,7 +161,7 @@ def _tensors(model: ModelProto, inputs: Iterable[ValueInfoProto], types: Mapping
 
 
 def _tensor(place: str, value_type: TypeProto) -> Tensor:
-    return tensor_of(place, value_type.tensor_type.elem_type, _sizes(value_type))
+    return tensor_of(place, value_type.tensor_type.elem_type, sizes(value_type))
 
 
 def _untyped(model: ModelProto, node: NodeProto, name: str, value_type: TypeProto | None) -> str:
@@ -167,91 +180,3 @@ def _untyped(model: ModelProto, node: NodeProto, name: str, value_type: TypeProt
     except shape_inference.InferenceError as error:
         return f"{place}: has no shape: {' '.join(str(error).split())[:300]}"
     return f"{place}: has no shape that can be inferred"
-
-
-def inferred(model: ModelProto) -> dict[str, TypeProto]:
-    """The types of all values that can be inferred from input shapes and constants; `model` is not changed."""
-    work = ModelProto()
-    work.CopyFrom(model)
-    while True:
-        graph = shape_inference.infer_shapes(work, data_prop=True).graph
-        types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
-        types |= {
-            tensor.name: helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
-            for tensor in work.graph.initializer
-            if tensor.name not in types
-        }
-        if all(is_full(types.get(name)) for node in work.graph.node for name in filter(None, node.output)):
-            return types
-        constants = dict(_computed(work, types))
-        if not constants:
-            return types
-        _replace(work, constants)
-
-
-def is_full(value_type: TypeProto | None) -> bool:
-    """Whether a type has a dtype and all sizes."""
-    tensor = value_type.tensor_type if value_type is not None else TypeProto.Tensor()
-    return (
-        tensor.elem_type != 0
-        and tensor.HasField("shape")
-        and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
-    )
-
-
-def _computed(model: ModelProto, types: Types) -> Iterator[tuple[str, TensorProto]]:
-    """The outputs of nodes that depend only on small constants and known shapes, in node order."""
-    values = {tensor.name: tensor for tensor in model.graph.initializer if math.prod(tensor.dims) <= MOST_ELEMENTS}
-    for node in model.graph.node:
-        if (
-            len(node.output) == 1
-            and node.domain in ONNX_DOMAINS
-            and (value := _value(node, values, types, model)) is not None
-        ):
-            values[node.output[0]] = value
-            yield node.output[0], value
-
-
-def _value(node: NodeProto, values: Mapping[str, TensorProto], types: Types, model: ModelProto) -> TensorProto | None:
-    """The output of a node, or None if it is unknown or large."""
-    name = node.output[0]
-    if node.op_type in ("Shape", "Size"):
-        return _shape_or_size(node, types.get(node.input[0]))
-    small = is_full(types.get(name)) and math.prod(_sizes(types[name])) <= MOST_ELEMENTS
-    inputs = [value for value in dict.fromkeys(node.input) if value]
-    if node.op_type not in COMPUTED_KINDS or not small or any(value not in values for value in inputs):
-        return None
-    graph = helper.make_graph(
-        [node], "node", [], [helper.make_value_info(name, types[name])], [values[value] for value in inputs]
-    )
-    try:
-        with np.errstate(all="ignore"):
-            (output,) = ReferenceEvaluator(helper.make_model(graph, opset_imports=model.opset_import)).run(None, {})
-        return numpy_helper.from_array(np.asarray(output), name)
-    except MemoryError:
-        raise
-    except Exception:  # ONNX's reference may raise anything for an invalid node, whose value is then unknown
-        return None
-
-
-def _shape_or_size(node: NodeProto, value_type: TypeProto | None) -> TensorProto | None:
-    """The output of a `Shape` or `Size` node; None if its input has no full type."""
-    if value_type is None or not is_full(value_type):
-        return None
-    sizes, attributes = _sizes(value_type), {attribute.name: attribute.i for attribute in node.attribute}
-    shape = sizes[attributes.get("start", 0) : attributes.get("end", len(sizes))]
-    return numpy_helper.from_array(
-        np.array(math.prod(sizes) if node.op_type == "Size" else shape, dtype=np.int64), node.output[0]
-    )
-
-
-def _sizes(value_type: TypeProto) -> list[int]:
-    return [dim.dim_value for dim in value_type.tensor_type.shape.dim]
-
-
-def _replace(model: ModelProto, constants: Mapping[str, TensorProto]) -> None:
-    """Replaces nodes by the constants that they produce."""
-    nodes = [node for node in model.graph.node if not (len(node.output) == 1 and node.output[0] in constants)]
-    model.graph.ClearField("node")
-    model.graph.node.extend(nodes)
-    model.graph.initializer.extend(constants.values())

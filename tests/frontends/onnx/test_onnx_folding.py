@@ -5,7 +5,7 @@ import math
 import pytest
 from support.onnx_files import INT64, model, node, numbers, onnx, saved, value
 
-from gnnplace.frontends.onnx import shapes
+from gnnplace.frontends.onnx import folding, resolving
 from gnnplace.frontends.onnx.read import read_onnx
 
 X = value("x", ["rows", 12])
@@ -55,15 +55,15 @@ def test_values_that_make_shapes(nodes, shape, tmp_path):
 
 def test_nothing_large_is_computed(monkeypatch):
     computed = []
-    evaluator = shapes.ReferenceEvaluator
-    monkeypatch.setattr(shapes, "ReferenceEvaluator", lambda made: computed.append(made.graph.node[0].name) or evaluator(made))
-    large = numbers("large", *range(shapes.MOST_ELEMENTS + 1))
+    evaluator = folding.ReferenceEvaluator
+    monkeypatch.setattr(folding, "ReferenceEvaluator", lambda made: computed.append(made.graph.node[0].name) or evaluator(made))
+    large = numbers("large", *range(folding.MOST_ELEMENTS + 1))
     nodes = [node("Neg", "large", "a", name="long"), node("Neg", "small", "b", name="short"), node("NonZero", "x", "y")]
     built = model(nodes, [value("x", [3])], ["y"], [large, numbers("small", 1)])
     before = built.SerializeToString()
-    types = shapes.inferred(built)
+    types = resolving.resolved(built, ["y"])
     assert computed == ["short"] and built.SerializeToString() == before
-    assert shapes.is_full(types["a"]) and not shapes.is_full(types["y"])
+    assert folding.is_full(types["a"]) and not folding.is_full(types["y"])
 
 
 def test_a_value_that_cannot_be_computed_is_unknown(tmp_path):

@@ -37,14 +37,22 @@ DOUBLING = [_function(f"f{level}", f"f{level - 1}", f"f{level - 1}") for level i
 
 REFUSED = {
     "no nodes": (model([], [X]), "graph: has no nodes; is this an ONNX model?"),
-    "branches": (model([_if(node("Relu", "x", "b"))], [X, CONDITION], ["y"]), "'choice' (If): has subgraphs: what it computes depends"),
-    "constant branches": (model([_if(CONSTANT)], [CONDITION], ["y"]), "(If): has subgraphs: both its branches are constants"),
-    "a loop": (
-        model([node("Loop", "- - x", "y", name="again", body=_branch("body", CONSTANT))], [X], ["y"]), "node 'again' (Loop): has",
+    "branches": (model([_if(node("Relu", "x", "b"))], [X, CONDITION], ["y"]), "'choice' (If): its condition 'c' depends on values, which"),
+    "constant branches": (model([_if(CONSTANT)], [CONDITION], ["y"]), "(If): its condition 'c' depends on values, which"),
+    "a body that does not fit": (
+        model([node("Loop", "- - x", "y", name="again", body=_branch("body", CONSTANT))], [X], ["y"]),
+        "node 'again' (Loop): its body has 0 inputs and 1 outputs; 3 and 2 fit the node",
     ),
     "a branch in a function": (
-        model([RELU], [X], ["y"], functions=[helper.make_function("mine", "F", ["c"], ["y"], [_if(CONSTANT)], [])]),
-        "node 'choice' (If): has subgraphs",
+        model([node("F", "c", "y", domain="mine")], [CONDITION], ["y"], functions=[
+            helper.make_function("mine", "F", ["c"], ["y"], [_if(CONSTANT)], [helper.make_opsetid("", 21)]),
+        ]),
+        "(If): its condition 'c' depends on values",
+    ),
+    "a dangling name in a branch": (model([_if(node("Relu", "q", "b"))], [CONDITION], ["y"]), "(Relu): reads 'q', which nothing produces"),
+    "a subgraph of an unknown kind": (
+        model([node("Odd", "x", "y", domain="mine", name="o", body=_branch("body", node("Relu", "x", "b")))], [X], ["y"]),
+        "node 'o' (mine.Odd): has subgraphs, and how often they run is not known: its kind is none of ONNX's",
     ),
     "a cycle": (
         model([node("Add", "x b", "a", name="first"), node("Relu", "a", "b")], [X], ["b"]),
@@ -78,7 +86,6 @@ REFUSED = {
         model([node("MatMul", "x w", "y", name="mm")], [X], ["y"], [weight("w", [3, 2])]), "node 'mm' (MatMul): its output 'y': has no",
     ),
     "an input that is missing": (model([node("Relu", "", "y", name="act")], [X], ["y"]), "Input 0 is out of bounds"),
-    "a sequence": (model([node("SequenceConstruct", "x x", "s"), node("SequenceLength", "s", "y")], [X], ["y"]), "'s': is a sequence;"),
     "an unnamed dimension": (model([RELU], [value("x", [None, 2])], ["y"]), "'x': dimension 0 has no fixed size; set it with --dim 'x[0]="),
     "an input without a rank": (model([RELU], [value("x", None)], ["y"]), "input 'x': must be a tensor of known rank"),
 }  # fmt: skip
