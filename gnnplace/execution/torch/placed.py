@@ -53,11 +53,13 @@ class Rows(NamedTuple):
 class GradientStep:
     """A traced step without updates: the node of its loss, and the nodes of each parameter's gradient by name.
 
-    The gradient of a sparse embedding has nodes for each lookup.
+    The gradient of a sparse embedding has nodes for each lookup. `inputs` are the gradients of inputs that require one,
+    by the number of the input.
     """
 
     traced: TracedStep
     loss: Node
+    inputs: Mapping[int, Node]
     dense: Mapping[str, Node]
     sparse: Mapping[str, tuple[Rows, ...]]
 
@@ -79,13 +81,15 @@ def gradient_step(step: TorchStep, name: str) -> GradientStep:
         elif node.target is _aten.index_add_.default:
             table = table_of[node] = table_of.get(node.args[0], node.args[0])
             sparse[names[table]] = (*sparse.get(names[table], ()), Rows(node.args[2], node.args[3]))
-    (loss,) = graph.output_node().all_input_nodes
+    loss, *of_inputs = graph.output_node().args[0]
+    inputs = {number: node for number, node in enumerate(of_inputs) if node is not None}
     pairs = [node for lookups in sparse.values() for rows in lookups for node in rows]
-    graph.output_node().args = ([loss, *dense.values(), *pairs],)
+    graph.output_node().args = ([loss, *inputs.values(), *dense.values(), *pairs],)
     for node in reversed(graph.nodes):
         if node.target in UPDATES and scope_of(node).phase == "update":
             graph.erase_node(node)
-    return GradientStep(traced_step(replace(traced.trace, graph=graph), name, traced.capture), loss, dense, sparse)
+    reduced = traced_step(replace(traced.trace, graph=graph), name, traced.capture)
+    return GradientStep(reduced, loss, inputs, dense, sparse)
 
 
 def placed(
@@ -108,7 +112,8 @@ class PlacedModule(nn.Module, ABC):
     def __init__(self, step: TorchStep | TorchInference) -> None:
         super().__init__()
         module = step.module
-        self._user_module, self._given = (module,), CallArguments(step.inputs)  # in a tuple, so that it is no submodule
+        self._user_module = (module,)  # in a tuple, so that it is no submodule
+        self._given = CallArguments(step.inputs, differentiable=isinstance(step, TorchStep))
         self._parameters, self._buffers, self._modules = module._parameters, module._buffers, module._modules
         self.training = module.training
         self._casts = _casts()
@@ -212,13 +217,14 @@ class PlacedStep(PlacedModule):
         self._check_modes()
         tensors, gradients = self._read(inputs, named), self._gradients
         if torch.is_grad_enabled():
-            return _Step.apply(lambda: gradients.of(self._run(tensors)), *gradients.parameters.values())
+            leaves = (*gradients.parameters.values(), *(tensors[number] for number in gradients.inputs))
+            return _Step.apply(lambda: gradients.of(self._run(tensors)), *leaves)
         return self._run(tensors)[0]
 
     def _named(self, values: Mapping[Node, Tensor]) -> Mapping[str, Tensor]:
         loss, gradients = self._gradients.of([values[node] for node in self._nodes])
         return {"loss": loss} | {
-            f"{GRADIENT}{name}": gradient for name, gradient in zip(self._gradients.parameters, gradients, strict=True)
+            f"{GRADIENT}{name}": gradient for name, gradient in zip(self._gradients.names, gradients, strict=True)
         }
 
     def _check_modes(self) -> None:
@@ -264,39 +270,35 @@ class PlacedInference(PlacedModule):
 
 
 class _Gradients:
-    """Selects the gradients of parameters from the results of a step."""
+    """Selects the gradients of parameters and inputs from the results of a step."""
 
     def __init__(self, step: GradientStep, parameters: Mapping[str, nn.Parameter]) -> None:
         self.trained = {name for name, parameter in parameters.items() if parameter.requires_grad}
         self.parameters = {name: parameters[name] for name in (*step.dense, *step.sparse)}
+        self.inputs = tuple(step.inputs)
+        self.names = (*self.parameters, *(f"input {number}" for number in self.inputs))
         self._step = step
         like = {node: parameters[name] for name, node in step.dense.items()}
         pairs = [node for rows in step.sparse.values() for row in rows for node in row]
         self.results: dict[Node, Tensor] = {
-            node: torch.empty_like(node.meta["val"], device="meta") for node in (step.loss, *pairs)
+            node: torch.empty_like(like.get(node, node.meta["val"]), device="meta")
+            for node in (step.loss, *step.inputs.values(), *pairs, *like)
         }
-        self.results |= {node: torch.empty_like(parameter, device="meta") for node, parameter in like.items()}
 
     def of(self, results: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """The loss, and the gradient of each of `parameters`."""
+        """The loss, and the gradient of each of `parameters` and `inputs`."""
         tensors = dict(zip(self.results, results, strict=True))
-        # two summands have one gradient: all parameters but the first get a copy
-        first = {node: name for name, node in reversed([*self._step.dense.items()])}
-        gradients = {
-            name: tensors[node] if first[node] == name else tensors[node].clone()
-            for name, node in self._step.dense.items()
-        }
+        gradients = {name: tensors[node] for name, node in self._step.dense.items()}
         for name, rows in self._step.sparse.items():
             table = self.parameters[name]
             indices, values = (torch.cat([tensors[row[part]] for row in rows]) for part in (0, 1))
             gradients[name] = torch.sparse_coo_tensor(indices[None], values, table.shape, check_invariants=False)
-        return tensors[self._step.loss], [
-            gradients[name].to(parameter.device) for name, parameter in self.parameters.items()
-        ]
+        of_parameters = [gradients[name].to(parameter.device) for name, parameter in self.parameters.items()]
+        return tensors[self._step.loss], [*of_parameters, *(tensors[node] for node in self._step.inputs.values())]
 
 
 class _Step(torch.autograd.Function):
-    """A step for autograd: the loss as a function of the parameters."""
+    """A step for autograd: the loss as a function of parameters and inputs."""
 
     @staticmethod
     def forward(ctx: Any, run: Callable[[], tuple[Tensor, list[Tensor]]], *_: Tensor) -> Tensor:
@@ -306,7 +308,7 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients times the gradient of the loss. They become the parameters' `grad` without another copy."""
+        """The gradients times the gradient of the loss. They become the leaves' `grad` without another copy."""
         if torch.is_grad_enabled():  # only for create_graph
             raise ValueError("create_graph: a placed step has first derivatives alone")
         gradients, ctx.gradients, scale = ctx.gradients, None, incoming.item()

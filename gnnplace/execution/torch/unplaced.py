@@ -116,14 +116,15 @@ def as_outputs(values: Values, module: nn.Module) -> Outputs:
 
 def _trained(step: TorchStep, module: nn.Module, inputs: Sequence[Tensor]) -> Values:
     """The loss and the gradients of an eager training step."""
-    trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    for example, value in zip(ExampleInputs(step.inputs).tensors, inputs, strict=True):
+        value.requires_grad_(example.requires_grad)
+    module.zero_grad()
     with torch.enable_grad():
         loss = step.loss_of(module, inputs)
-        gradients = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
-    named_gradients = {
-        f"{GRADIENT}{name}": gradient for name, gradient in zip(trained, gradients, strict=True) if gradient is not None
-    }
-    return {"loss": loss} | named_gradients
+        loss.backward()
+    leaves = dict(module.named_parameters()) | {f"input {number}": value for number, value in enumerate(inputs)}
+    gradients = {f"{GRADIENT}{name}": leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
+    return {"loss": loss} | gradients
 
 
 def _inferred(step: TorchInference, module: nn.Module, inputs: Sequence[Tensor]) -> Values:

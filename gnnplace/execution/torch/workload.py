@@ -24,6 +24,7 @@ from gnnplace.execution.torch.values import Held, Node, is_random
 from gnnplace.execution.workload import LINK_SIZES_BYTES, ExecutionPlan, Outputs, RunningStep, refuse
 from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.frontends.torch.inputs import ExampleInputs, uncompiled
+from gnnplace.frontends.torch.optimizer_parts import states
 from gnnplace.frontends.torch.optimizers import as_one_kernel, rules
 from gnnplace.frontends.torch.step import TorchStep
 from gnnplace.frontends.torch.trace import Trace
@@ -124,16 +125,19 @@ class EagerStep:
     """The step in eager PyTorch on one device, on a copy of the module and its optimiser."""
 
     def __init__(self, step: TorchStep, device: torch.device) -> None:
-        self._step, (self._module, self._optimizer) = step, copy.deepcopy((step.module, step.built_optimizer))
-        self._module.to(device)
-        self._inputs = [value.to(device, copy=True) for value in ExampleInputs(step.inputs).tensors]
-        as_one_kernel(self._optimizer)
-        self._optimizer.state.clear()  # a measured step is the first
-        self._trained = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
+        self._step, self._module = step, copy.deepcopy(step.module).to(device)
+        pairs = zip(step.module.parameters(), self._module.parameters(), strict=True)
+        self._optimizer = as_one_kernel(step.built_optimizer, {id(theirs): ours for theirs, ours in pairs})
+        self._inputs = [
+            value.detach().to(device, copy=True).requires_grad_(value.requires_grad)
+            for value in ExampleInputs(step.inputs).tensors
+        ]
+        trained = rules(step.built_optimizer, step.module)
+        self._trained = [parameter for name, parameter in self._module.named_parameters() if name in trained]
 
     def run(self) -> float:
         """Runs a step and returns its loss, which waits for a GPU."""
-        self._optimizer.zero_grad()
+        self._module.zero_grad()
         count, losses = self._step.accumulate, []
         with uncompiled():
             for _ in range(count):
@@ -154,7 +158,7 @@ class EagerStep:
         for name, parameter in named.items():
             variables |= {
                 f"{name}/{key}": value
-                for key, value in self._optimizer.state[parameter].items()
+                for key, value in states(self._optimizer, parameter).items()
                 if isinstance(value, Tensor)
             }
         return {name: value.detach().cpu().numpy() for name, value in variables.items()}
@@ -211,5 +215,4 @@ def _held(step: TorchStep, trace: Trace) -> Held:
 
 
 def _loss(graph: torch.fx.Graph) -> Node:
-    (loss,) = graph.output_node().all_input_nodes
-    return loss
+    return graph.output_node().all_input_nodes[0]

@@ -1,18 +1,18 @@
 """A training step as a function of flat tensors, for make_fx: parameters, buffers, the optimiser's state, inputs.
 
-It computes, for each micro-batch in turn, the loss and its gradients by `autograd.grad`, then an update of each
-parameter that has a gradient. Gradients are clipped before, as `torch.nn.utils` does it, but gradient by gradient, so
-that each has ops of its own in the step.
+It computes, for each micro-batch in turn, the loss and its gradients by `loss.backward()`, then an update of each
+parameter that has a gradient and a rule. Every leaf that requires a gradient gets one, as in eager PyTorch: parameters
+that no optimiser updates, and inputs. Gradients are clipped before updates, as `torch.nn.utils` does it, but gradient by
+gradient, so that each has ops of its own in the step.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,8 @@ from torch.func import functional_call
 from gnnplace.frontends.origin import CLIP_LAYER, LOSS_LAYER, ROOT_LAYER
 from gnnplace.frontends.torch.inputs import ExampleInputs, Inputs, as_written
 from gnnplace.frontends.torch.optimizers import Optimizer, built, rules
-from gnnplace.frontends.torch.scopes import Scope, Scopes
-from gnnplace.frontends.torch.updates import Rule
+from gnnplace.frontends.torch.refusals import check_strided
+from gnnplace.frontends.torch.scopes import Scope, Scopes, functions_of
 
 Loss = Callable[..., Tensor]
 
@@ -93,24 +93,17 @@ def replaced(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> Itera
 class FlatStep:
     """The step of a module as a function `run` of its flat `tensors`, which `arguments` describe.
 
-    Raises ValueError for an optimiser that can't update the module or its sparse embeddings.
+    Raises ValueError for an optimiser that can't update the module.
     """
 
     def __init__(self, module: nn.Module, loss: Loss, inputs: Inputs, updating: Updating) -> None:
-        self._bound, self._updating, self._inputs = _Bound(module, loss), updating, ExampleInputs(inputs)
-        self._scopes = Scopes()
+        self._module, self._loss, self._updating, self._inputs = module, loss, updating, ExampleInputs(inputs)
+        self._scopes, self._keeps_casts = Scopes(), torch.is_autocast_cache_enabled()
         parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
         self._names = (*parameters, *buffers)
         self._layers = layers_of(module)
-        all_rules = rules(built(updating.optimizer, module), module)
-        self._tables = sparse_tables(module, all_rules)
-        self._rates = {name: all_rules[name].rate for name in self._tables}
-        self._rules = {name: rule for name, rule in all_rules.items() if name not in self._tables}
-        if self._tables and (updating.accumulate > 1 or updating.clip_norm or updating.clip_value):
-            raise ValueError(
-                f"module: {next(iter(self._tables))}: accumulate and clip_... are for dense gradients; use a dense "
-                "embedding"
-            )
+        self._rules = rules(built(updating.optimizer, module), module)
+        self._tables = sparse_tables(module)
         state = [
             (name, key, shape, dtype)
             for name, rule in self._rules.items()
@@ -126,15 +119,18 @@ class FlatStep:
             *(Argument("input", f"input_{index}") for index in range(len(batches))),
         )
 
-    def run(self, *tensors: Tensor) -> Tensor:
-        """The function to be traced; returns the loss."""
+    def run(self, *tensors: Tensor) -> list[Tensor | None]:
+        """The function to be traced; returns the loss and the gradient of each input, None where there is none."""
+        torch.set_autocast_cache_enabled(self._keeps_casts)  # make_fx switches it off, and back at its end
         rest = iter(tensors)
         before = dict(zip(self._names, tensors, strict=False))
         values = dict(zip(self._names, islice(rest, len(self._names)), strict=True))
         states = {
             name: {key: next(rest) for key in rule.cost(values[name]).state} for name, rule in self._rules.items()
         }
-        loss, gradients, rows = self._gradients(values, rest)
+        inputs = list(rest)
+        loss, lookups = self._backward(values, inputs)
+        gradients = self._gradients(values, lookups)
         with torch.no_grad():
             for name, value in replaced(before, values):
                 self._enter(name, "forward")
@@ -142,54 +138,69 @@ class FlatStep:
             for name, gradient in self._clipped(gradients).items():
                 self._enter(name, "update")
                 self._rules[name].update(values[name], gradient, states[name])
-            for lookup, gradient in rows:
-                self._enter(lookup.table, "update")
-                lookup.update(values[lookup.table], gradient, self._rates[lookup.table])
+            for lookup in lookups:
+                if lookup.table in self._rules and lookup.table not in gradients and lookup.gradient is not None:
+                    self._enter(lookup.table, "update")
+                    lookup.add_to(values[lookup.table], -self._sparse_rate(lookup.table))
         self._scopes.close()
-        return loss
+        return [loss, *(tensor.grad for tensor in inputs)]
 
-    def _gradients(
-        self, values: dict[str, Tensor], rest: Iterator[Tensor]
-    ) -> tuple[Tensor, dict[str, Tensor], list[tuple[Lookup, Tensor]]]:
-        """The mean loss of all micro-batches, its gradients by parameter, and those of the rows of each lookup."""
-        count, total, losses = self._updating.accumulate, dict[str, Tensor](), []
-        rows: list[tuple[Lookup, Tensor]] = []
-        for _ in range(count):
-            loss, lookups = self._forward(values, tuple(islice(rest, len(self._inputs.tensors))))
-            losses.append(loss if count == 1 else loss / count)
-            self._scopes.follow_backward(losses[-1])
-            leaves = [*(values[name] for name in self._rules), *(lookup.rows for lookup in lookups)]
-            gradients = torch.autograd.grad(losses[-1], leaves, allow_unused=True)
-            gradients = tuple(  # a zero tensor has no memory until it is copied
-                gradient.clone() if gradient is not None and gradient._is_zerotensor() else gradient
-                for gradient in gradients
-            )
-            rows += [pair for pair in zip(lookups, gradients[len(self._rules) :], strict=True) if pair[1] is not None]
-            with torch.no_grad():
-                for name, gradient in zip(self._rules, gradients, strict=False):
-                    if gradient is not None:
-                        self._enter(name, "backward")
-                        total[name] = total[name] + gradient if name in total else gradient
+    def _backward(self, values: dict[str, Tensor], inputs: Sequence[Tensor]) -> tuple[Tensor, list[Lookup]]:
+        """The mean loss of all micro-batches, and the lookups in sparse tables. Leaves get their gradients as `grad`."""
+        losses, lookups, size = list[Tensor](), list[Lookup](), len(self._inputs.tensors)
+        for batch in range(self._updating.accumulate):
+            with ExitStack() as hooks:
+                self._scopes.follow_forward(self._module, hooks)
+                note_lookups(self._tables, lookups, hooks)
+                losses.append(self._micro_batch(values, inputs[batch * size : (batch + 1) * size]))
         self._scopes.enter(Scope(LOSS_LAYER, "forward"))
         with torch.no_grad():
-            mean = sum(losses[1:], losses[0])
-        return mean, {name: total[name] for name in self._rules if name in total}, rows
+            return sum(losses[1:], losses[0]), lookups
 
-    def _forward(self, values: dict[str, Tensor], inputs: Sequence[Tensor]) -> tuple[Tensor, list[Lookup]]:
-        lookups: list[Lookup] = []
-        with ExitStack() as hooks:
-            self._scopes.follow_forward(self._bound.module, hooks)
-            note_lookups(self._tables, lookups, hooks)
-            renamed = {f"module.{name}": tensor for name, tensor in values.items()}
-            loss = called_with(renamed, self._bound, *self._inputs.call(inputs))
-            values.update({name: renamed[f"module.{name}"] for name in values})  # with buffers that the module replaced
-        if not isinstance(loss, Tensor) or loss.dim() != 0:
+    def _micro_batch(self, values: dict[str, Tensor], inputs: Sequence[Tensor]) -> Tensor:
+        """The loss of a micro-batch, forward and backward; `values` get the buffers that the module replaces."""
+        owners = {id(values[name]): self._layers[name][0] for name in self._names}
+
+        def differentiated(module: nn.Module, *positional: Any, **keywords: Any) -> Tensor:
+            loss = _checked(self._loss(module, *positional, **keywords))
+            loss = loss if self._updating.accumulate == 1 else loss / self._updating.accumulate
+            self._scopes.follow_backward(loss, owners)
+            with gradients_kept(_foreign_leaves(loss, (*values.values(), *inputs))):
+                loss.backward()  # within the call: a checkpoint calls its modules again, with these tensors
+            return loss
+
+        renamed = {f"module.{name}": tensor for name, tensor in values.items()}
+        loss: Tensor = called_with(renamed, _Bound(self._module, differentiated), *self._inputs.call(inputs))
+        values.update({name: renamed[f"module.{name}"] for name in values})
+        return loss
+
+    def _gradients(self, values: Mapping[str, Tensor], lookups: Sequence[Lookup]) -> dict[str, Tensor]:
+        """The dense gradient of each parameter with a rule; that of a table is its own and that of its rows."""
+        gradients: dict[str, Tensor] = {}
+        for name in self._rules:
+            if (gradient := values[name].grad) is not None:
+                check_strided(f"module: {name}: its gradient", gradient)
+                self._enter(name, "backward")
+                # a zero tensor has no memory until it is copied
+                gradients[name] = gradient.clone() if gradient._is_zerotensor() else gradient
+        for lookup in lookups:
+            if lookup.table in gradients and lookup.gradient is not None:
+                self._enter(lookup.table, "backward")
+                lookup.add_to(gradients[lookup.table])
+        return gradients
+
+    def _sparse_rate(self, table: str) -> float:
+        """The learning rate of a table whose gradient is sparse. Raises ValueError if it has no sparse update."""
+        rule, updating = self._rules[table], self._updating
+        if not rule.is_plain_sgd:
             raise ValueError(
-                f"loss: {getattr(loss, 'shape', type(loss).__name__)}: a training step needs a scalar tensor"
+                f"module: {table}: optimizer {rule.name} has no sparse update; use 'sgd', or a dense embedding"
             )
-        if not loss.requires_grad:
-            raise ValueError("loss: depends on no parameter that requires a gradient, so there is no step to trace")
-        return loss, lookups
+        if updating.accumulate > 1 or updating.clip_norm or updating.clip_value:
+            raise ValueError(
+                f"module: {table}: accumulate and clip_... are for dense gradients; use a dense embedding"
+            )
+        return rule.rate
 
     def _clipped(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
         def at(name: str | None) -> None:
@@ -203,6 +214,35 @@ class FlatStep:
 
     def _enter(self, name: str, phase: Literal["forward", "backward", "update"]) -> None:
         self._scopes.enter(Scope(self._layers[name][0], phase))
+
+
+def _checked(loss: object) -> Tensor:
+    """The loss. Raises ValueError for what is no scalar tensor, and for one that depends on no parameter."""
+    if not isinstance(loss, Tensor) or loss.dim() != 0:
+        raise ValueError(f"loss: {getattr(loss, 'shape', type(loss).__name__)}: a training step needs a scalar tensor")
+    if not loss.requires_grad:
+        raise ValueError("loss: depends on no parameter that requires a gradient, so there is no step to trace")
+    return loss
+
+
+def _foreign_leaves(loss: Tensor, own: Sequence[Tensor]) -> list[Tensor]:
+    """The leaves of a loss that are none of the step's own tensors, such as an attribute of the module."""
+    leaves = [function.variable for function in functions_of(loss) if hasattr(function, "variable")]
+    known = set(map(id, own))
+    return [leaf for leaf in leaves if id(leaf) not in known]
+
+
+@contextmanager
+def gradients_kept(tensors: Sequence[Tensor]) -> Iterator[None]:
+    """A context after which the tensors have the gradients that they had before."""
+    before = [tensor.grad for tensor in tensors]
+    for tensor in tensors:
+        tensor.grad = None
+    try:
+        yield
+    finally:
+        for tensor, gradient in zip(tensors, before, strict=True):
+            tensor.grad = gradient
 
 
 class _Bound(nn.Module):
@@ -279,36 +319,45 @@ def called_with(
             part._buffers.update(buffers)
 
 
-class Lookup(NamedTuple):
-    """A lookup in a sparse embedding: the `rows` that it yielded, a leaf of the step's gradient, and their indices."""
+@dataclass(eq=False)
+class Lookup:
+    """A lookup in a sparse embedding: the indices of its rows and, after the backward pass, the rows' gradient."""
 
     table: str
     indices: Tensor
-    rows: Tensor
+    gradient: Tensor | None = None
 
-    def update(self, table: Tensor, gradient: Tensor, rate: float) -> None:
-        """Subtracts the gradient of the rows times the learning rate from the table."""
-        table.index_add_(0, self.indices.flatten(), gradient.flatten(0, -2), alpha=-rate)
+    def add_to(self, tensor: Tensor, factor: float = 1) -> None:
+        """Adds the gradient of the rows times a factor to the table or to its dense gradient."""
+        assert self.gradient is not None
+        tensor.index_add_(0, self.indices.flatten(), self.gradient.flatten(0, -2), alpha=factor)
 
 
-def sparse_tables(module: nn.Module, rules: Mapping[str, Rule]) -> dict[str, nn.Embedding]:
-    """The trained sparse embeddings by the name of their table.
+class _Rows(torch.autograd.Function):
+    """The rows of a lookup. Their gradient goes to the lookup, not to the table."""
 
-    Raises ValueError for another optimiser than plain SGD, and if a step would not update each looked-up row once.
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, lookup: Lookup) -> Tensor:
+        """The rows."""
+        ctx.lookup = lookup
+        ctx.set_materialize_grads(False)
+        return rows.detach()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor | None) -> tuple[None, None]:
+        """Notes the gradient of the rows."""
+        ctx.lookup.gradient = gradient
+        return None, None
+
+
+def sparse_tables(module: nn.Module) -> dict[nn.Embedding, str]:
+    """The trained sparse embeddings of a module, each with the name of its table, which several may share.
+
+    Raises ValueError for one whose gradient is not that of each looked-up row.
     """
-    parts = [(name, part) for name, part in module.named_modules() if isinstance(part, nn.Embedding) and part.sparse]
-    tables = {f"{name}.weight".removeprefix("."): part for name, part in parts}
-    tables = {table: part for table, part in tables.items() if table in rules}
-    users = Counter(id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False))
-    for name, part in tables.items():
-        if not rules[name].is_plain_sgd:
-            raise ValueError(
-                f"module: {name}: optimizer {rules[name].name} has no sparse update; use 'sgd', or a dense embedding"
-            )
-        if users[id(part.weight)] > 1:
-            raise ValueError(
-                f"module: {name}: a sparse table that is used as another parameter, too, has no sparse gradient there"
-            )
+    name_of = {id(parameter): name for name, parameter in module.named_parameters()}
+    tables = {part: name_of[id(part.weight)] for part in module.modules() if _is_sparse(part)}
+    for part, name in tables.items():
         if part.padding_idx is not None or part.max_norm is not None or part.scale_grad_by_freq:
             raise ValueError(
                 f"module: {name}: padding_idx, max_norm and scale_grad_by_freq are not known for sparse tables"
@@ -316,15 +365,22 @@ def sparse_tables(module: nn.Module, rules: Mapping[str, Rule]) -> dict[str, nn.
     return tables
 
 
-def note_lookups(tables: Mapping[str, nn.Embedding], lookups: list[Lookup], hooks: ExitStack) -> None:
+def _is_sparse(part: nn.Module) -> TypeGuard[nn.Embedding]:
+    return isinstance(part, nn.Embedding) and part.sparse and part.weight.requires_grad
+
+
+def note_lookups(tables: Mapping[nn.Embedding, str], lookups: list[Lookup], hooks: ExitStack) -> None:
     """Until `hooks` closes, appends all lookups in the tables to `lookups`."""
-    for name, table in tables.items():
+    for table, name in tables.items():
         hooks.enter_context(table.register_forward_hook(_lookup_hook(name, lookups)))
 
 
 def _lookup_hook(name: str, lookups: list[Lookup]) -> Callable[..., Tensor]:
     def note(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        lookups.append(Lookup(name, inputs[0], output.detach().requires_grad_()))
-        return lookups[-1].rows
+        if not output.requires_grad:
+            return output
+        lookups.append(Lookup(name, inputs[0]))
+        rows: Tensor = _Rows.apply(output.detach().requires_grad_(), lookups[-1])
+        return rows
 
     return note

@@ -95,6 +95,7 @@ _KINDS = {
     "cast": "_to_copy",
     "fill": (
         "zeros ones full empty zeros_like ones_like full_like empty_like new_zeros new_ones new_full new_empty arange "
+        "empty_strided new_empty_strided "
         "scalar_tensor fill zero lift_fresh_copy eye"
     ),
     "random": "bernoulli rand randn rand_like randn_like normal uniform native_dropout",

@@ -48,10 +48,12 @@ class ExampleInputs:
 class CallArguments:
     """Extracts the tensors from the arguments of a call, in the order of the trace.
 
-    `example` is a sequence of positional arguments or a mapping of named ones.
+    `example` is a sequence of positional arguments or a mapping of named ones. If the step is `differentiable`, those
+    that require a gradient in the example may require one.
     """
 
-    def __init__(self, example: Sequence[Any] | Mapping[str, Any]) -> None:
+    def __init__(self, example: Sequence[Any] | Mapping[str, Any], differentiable: bool = False) -> None:
+        self._differentiable = differentiable
         self._keys = tuple(example) if isinstance(example, Mapping) else None
         self._leaves, self._structure = pytree.tree_flatten_with_path(
             dict(example) if isinstance(example, Mapping) else tuple(example)
@@ -63,7 +65,7 @@ class CallArguments:
         if structure != self._structure:
             raise ValueError(f"inputs: are {_words(structure)}, and the step was placed with {_words(self._structure)}")
         for (path, example), leaf in zip(self._leaves, leaves, strict=True):
-            if reason := _difference(example, leaf):
+            if reason := _difference(example, leaf, self._differentiable):
                 raise ValueError(f"inputs{pytree.keystr(path)}: {reason}")
         return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
@@ -101,7 +103,7 @@ def as_written(path: str) -> str:
     return ".".join(part for part in path.split(".") if part != "_orig_mod")
 
 
-def _difference(example: Any, leaf: Any) -> str | None:
+def _difference(example: Any, leaf: Any, differentiable: bool) -> str | None:
     """Why a leaf can't replace that of the example; None if it can."""
     if not isinstance(example, Tensor):
         if type(leaf) is type(example) and leaf == example:
@@ -114,8 +116,9 @@ def _difference(example: Any, leaf: Any) -> str | None:
             "; a placed step has fixed shapes (of a data loader: drop_last=True)" if leaf.shape != example.shape else ""
         )
         return f"is {_type(leaf)}, and the step was placed with {_type(example)}{advice}"
-    if leaf.requires_grad and torch.is_grad_enabled():
-        return "requires a gradient, and a placed step has gradients of parameters alone; detach it"
+    if leaf.requires_grad and torch.is_grad_enabled() and not (differentiable and example.requires_grad):
+        advice = "; detach it, or place the step with an input that requires one" if differentiable else "; detach it"
+        return f"requires a gradient, and the step was placed without{advice}"
     return None
 
 

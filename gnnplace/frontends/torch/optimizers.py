@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from gnnplace.formats.strict_json import unknown
-from gnnplace.frontends.torch.updates import FUSED, Rule
+from gnnplace.frontends.torch.optimizer_parts import Group, parts, copied
+from gnnplace.frontends.torch.updates import FUSED, Rule, single_tensor
 
 Optimizer = str | torch.optim.Optimizer | Callable[..., torch.optim.Optimizer]
 SGD_RATE = 0.1  # the learning rate of the optimiser named "sgd"
@@ -34,34 +35,48 @@ def built(optimizer: Optimizer, module: nn.Module) -> torch.optim.Optimizer:
         'AdamW'
     """
     instance = optimizer if isinstance(optimizer, torch.optim.Optimizer) else _instance(optimizer, module)
-    name = type(instance).__name__
-    if name in WHOLE_STEPS:
-        raise ValueError(
-            f"optimizer: {name} {WHOLE_STEPS[name]}, so its step is no update of each parameter; give another, such "
-            "as 'adamw'"
-        )
     parameters = {id(parameter) for parameter in module.parameters()}
-    if not all(id(parameter) in parameters for group in instance.param_groups for parameter in group["params"]):
-        raise ValueError(
-            f"optimizer: {name} updates a parameter that the module has not; build it of module.parameters()"
-        )
+    for part in parts(instance).values():
+        name = type(part).__name__
+        if name in WHOLE_STEPS:
+            raise ValueError(
+                f"optimizer: {name} {WHOLE_STEPS[name]}, so its step is no update of each parameter; give another, "
+                "such as 'adamw'"
+            )
+        if not all(id(parameter) in parameters for group in part.param_groups for parameter in group["params"]):
+            raise ValueError(
+                f"optimizer: {name} updates a parameter that the module has not; build it of module.parameters()"
+            )
     return instance
 
 
 def rules(optimizer: torch.optim.Optimizer, module: nn.Module) -> Mapping[str, Rule]:
     """The update rule of each trained parameter by name, in the module's order; one without a group is not trained."""
-    rule_of: dict[int, Rule] = {}
-    for group in optimizer.param_groups:
-        rule_of.update(dict.fromkeys(map(id, group["params"]), Rule.of(optimizer, group)))
+    groups = [group for part in parts(optimizer).values() for group in part.param_groups]
+    groups_of: dict[int, tuple[int, ...]] = {}  # the groups with each parameter
+    for number, group in enumerate(groups):
+        for parameter in group["params"]:
+            groups_of[id(parameter)] = (*groups_of.get(id(parameter), ()), number)
+    rule_of: dict[tuple[int, ...], Rule] = {}
     trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
-    return {name: rule_of[id(parameter)] for name, parameter in trained if id(parameter) in rule_of}
+    for _, parameter in trained:
+        if (key := groups_of.get(id(parameter), ())) and key not in rule_of:
+            rule_of[key] = Rule.of(optimizer, parameter)
+    return {name: rule_of[groups_of[id(parameter)]] for name, parameter in trained if id(parameter) in groups_of}
 
 
-def as_one_kernel(optimizer: torch.optim.Optimizer) -> None:
-    """Makes an optimiser run as a step's updates do: by ATen's fused kernels if it has them, else one by one."""
-    for group in optimizer.param_groups:
-        plain_sgd = isinstance(optimizer, torch.optim.SGD) and not group["momentum"]
-        group.update(fused=type(optimizer) in FUSED and not plain_sgd, foreach=False)
+def as_one_kernel(optimizer: torch.optim.Optimizer, twins: Mapping[int, Tensor]) -> torch.optim.Optimizer:
+    """A copy of an optimiser without state that runs as a step's updates do: by ATen's fused kernels, else one by one.
+
+    `twins` are its parameters by the ids of the original ones.
+    """
+
+    def regrouped(part: torch.optim.Optimizer, group: Group) -> Group:
+        fused = part is optimizer and type(part) in FUSED and (type(part) is not torch.optim.SGD or group["momentum"])
+        settings = single_tensor(part, group) | ({"fused": True} if fused else {})
+        return {**settings, "params": [twins[id(parameter)] for parameter in group["params"]]}
+
+    return copied(optimizer, regrouped)
 
 
 def _instance(optimizer: str | Callable[..., torch.optim.Optimizer], module: nn.Module) -> torch.optim.Optimizer:

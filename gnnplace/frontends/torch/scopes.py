@@ -7,7 +7,7 @@ function to its module. A module that unrolls over time marks its time steps its
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -83,27 +83,26 @@ class Scopes:
     def follow_forward(self, module: nn.Module, hooks: ExitStack) -> None:
         """Until `hooks` closes, nodes get the scope of the submodule whose forward pass they belong to."""
         hooks.callback(_ACTIVE.reset, _ACTIVE.set(self))
+        self._stack = [Scope(LOSS_LAYER, "forward")]
+        self._change()
         for name, part in module.named_modules():
             enter, leave = self._hooks(as_written(name) or ROOT_LAYER)
             hooks.enter_context(part.register_forward_pre_hook(enter, prepend=True))
             hooks.enter_context(part.register_forward_hook(leave, always_call=True))
 
-    def follow_backward(self, loss: Tensor) -> None:
-        """Follows the backward pass of a loss: nodes get the layer whose forward pass created the autograd function."""
+    def follow_backward(self, loss: Tensor, owners: Mapping[int, str]) -> None:
+        """Follows the backward pass of a loss: nodes get the layer whose forward pass created the autograd function.
+
+        What accumulates the gradient of a leaf gets the layer of the leaf, which `owners` gives by its id.
+        """
         self.enter(Scope(LOSS_LAYER, "backward"))
         starts = [start for start, _ in self._starts]
-        seen: set[Any] = {None}
-        waiting = [loss.grad_fn]
-        while waiting:
-            function = waiting.pop()
-            if function in seen:
-                continue
-            seen.add(function)
-            assert function is not None
-            if function.next_functions:  # a parameter's accumulator does not run
+        for function in functions_of(loss):
+            if function.next_functions:
                 _, scope = self._starts[bisect_right(starts, function._sequence_nr()) - 1]
                 function.register_prehook(self._backward_hook(replace(scope, phase="backward")))
-            waiting += [next_function for next_function, _ in function.next_functions]
+            elif (layer := owners.get(id(getattr(function, "variable", None)))) is not None:
+                function.register_prehook(self._backward_hook(Scope(layer, "backward")))
 
     def push(self, **changes: Any) -> None:
         """Changes the scope of the forward pass until the matching `pop`."""
@@ -131,9 +130,23 @@ class Scopes:
 
     def _backward_hook(self, scope: Scope) -> Callable[[object], None]:
         def enter(_: object) -> None:
+            self._stack = [scope]  # for modules that a checkpoint calls again
             self.enter(scope)
 
         return enter
+
+
+def functions_of(loss: Tensor) -> Iterator[Any]:
+    """The autograd functions of a loss, each once; those with a `variable` accumulate the gradient of a leaf."""
+    seen: set[Any] = {None}
+    waiting = [loss.grad_fn]
+    while waiting:
+        function = waiting.pop()
+        if function not in seen:
+            assert function is not None
+            seen.add(function)
+            waiting += [next_function for next_function, _ in function.next_functions]
+            yield function
 
 
 _ACTIVE: ContextVar[Scopes | None] = ContextVar("the scopes of the step that is traced", default=None)

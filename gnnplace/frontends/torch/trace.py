@@ -15,12 +15,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 
-from gnnplace.frontends.torch.buffers import view_of
-from gnnplace.frontends.torch.calls import tensors
+from gnnplace.frontends.torch.buffers import shares, view_of
+from gnnplace.frontends.torch.calls import call_of, tensors
 from gnnplace.frontends.torch.flat_step import Argument, FlatStep, Loss, Updating, layers_of
 from gnnplace.frontends.torch.inputs import Inputs, uncompiled
 from gnnplace.frontends.torch.refusals import check_built, check_strided, explained, silenced
 from gnnplace.frontends.torch.versions import reread_after_writes
+
+NO_WORK = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "lift_fresh_copy")
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ def trace_of(program: torch.fx.GraphModule, arguments: tuple[Argument, ...], mod
             check_strided(f"module: {node.name}", tensor)
     _fold_views(program.graph)
     reread_after_writes(program.graph)
+    _drop_artefacts(program.graph)
     constants = {node.target: getattr(program, node.target) for node in program.graph.nodes if node.op == "get_attr"}
     return Trace(program.graph, arguments, layers_of(module), constants)
 
@@ -78,10 +81,7 @@ def _drop_profiling(graph: torch.fx.Graph) -> None:
 
 
 def _fold_views(graph: torch.fx.Graph) -> None:
-    """Replaces a view that equals an earlier tensor (`detach`, a transpose of a transpose) by that tensor.
-
-    Unused nodes are removed.
-    """
+    """Replaces a view that equals an earlier tensor (`detach`, a transpose of a transpose) by that tensor."""
     seen: dict[tuple[object, ...], torch.fx.Node] = {}
     for node in graph.nodes:
         tensor = node.meta.get("val")
@@ -98,13 +98,32 @@ def _fold_views(graph: torch.fx.Graph) -> None:
             node.replace_all_uses_with(seen[view])
         else:
             seen[view] = node  # the output of an op that writes in place replaces the earlier tensor
-    graph.eliminate_dead_code()
+    _drop_artefacts(graph)
+
+
+def _drop_artefacts(graph: torch.fx.Graph) -> None:
+    """Removes what no node reads and is no work: views, memory that is only allocated, constants.
+
+    An op that computes stays without a reader, since eager PyTorch runs it, too.
+    """
+
+    def is_kept(node: torch.fx.Node) -> bool:
+        call = call_of(node)
+        if node.is_impure() or call is None:
+            return bool(node.is_impure())
+        computes = any(not any(shares(output, given) for given in call.inputs) for output in tensors(call.outputs))
+        return computes and call.base not in NO_WORK
+
+    graph.eliminate_dead_code(is_kept)
 
 
 def fake(tensor: Tensor) -> Tensor:
-    """A fake tensor on the CPU with the shape, strides and dtype of a tensor, which may be on `meta` or fake itself."""
+    """A fake tensor on the CPU with the shape, strides and dtype of a tensor, which may be on `meta` or fake itself.
+
+    It is a leaf, and requires a gradient if the tensor does.
+    """
     empty = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
-    return empty.requires_grad_(isinstance(tensor, nn.Parameter) and tensor.requires_grad)
+    return empty.requires_grad_(tensor.requires_grad)
 
 
 class CompositeLstm(TorchFunctionMode):

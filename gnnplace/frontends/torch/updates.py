@@ -9,7 +9,8 @@ as the number of the step, it gets a value from late in a training (`LATE`).
 
 from __future__ import annotations
 
-from collections import defaultdict
+import gc
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,8 +22,10 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gnnplace.frontends.torch.calls import Call
+from gnnplace.frontends.torch.buffers import storage_of
+from gnnplace.frontends.torch.calls import Call, tensors
 from gnnplace.frontends.torch.flops import flops
+from gnnplace.frontends.torch.optimizer_parts import Group, copied, parts, set_states, states
 
 FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)  # these classes alone; subclasses may differ
 LATE = 1000.0
@@ -33,26 +36,35 @@ _RULES: list[Rule] = []  # by number
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """The update rule of an optimiser for the parameters of one of its groups.
+    """The update rule of an optimiser for the parameters of one of its groups, or of one group of each of its parts.
 
     `number` identifies it in ops `gnnplace::update_` of this process.
     """
 
-    optimizer: type[torch.optim.Optimizer]
-    attributes: Mapping[str, Any]
-    settings: Mapping[str, Any]
+    template: torch.optim.Optimizer  # without parameters and state
     number: int
 
     @staticmethod
-    def of(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> Rule:
-        """The rule of a group of an optimiser; it holds none of the parameters."""
-        per_step = ("param_groups", "state", "step")  # `step` is the counter of a learning-rate scheduler
-        attributes = {name: value for name, value in vars(optimizer).items() if name not in per_step}
-        no_settings = ("params", *IMPLEMENTATION, "param_names")
-        settings = {name: value for name, value in group.items() if name not in no_settings}
-        rule = Rule(type(optimizer), attributes, settings, len(_RULES))
+    def of(optimizer: torch.optim.Optimizer, parameter: Tensor) -> Rule:
+        """The rule of an optimiser for one of its parameters, and for all others in the same groups."""
+
+        def emptied(part: torch.optim.Optimizer, group: Group) -> Group | None:
+            updated = any(other is parameter for other in group["params"])
+            return {**single_tensor(part, group), "params": []} if updated else None
+
+        rule = Rule(copied(optimizer, emptied), len(_RULES))
         _RULES.append(rule)
         return rule
+
+    @property
+    def optimizer(self) -> type[torch.optim.Optimizer]:
+        """The optimiser's class."""
+        return type(self.template)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings of the group; none for an optimiser whose parts alone have groups."""
+        return next(iter(self.template.param_groups), {})
 
     @property
     def name(self) -> str:
@@ -92,14 +104,10 @@ class Rule:
 
         Returns the new state, whose tensors are those of `state` if the optimiser has changed them in place.
         """
-        optimizer = self._optimizer_of(parameter)
-        optimizer.state[parameter].update(state)
-        parameter.grad = gradient
-        try:
-            optimizer.step()
-        finally:
-            parameter.grad = None
-        return optimizer.state[parameter]
+        optimizer = self.optimizer_of(parameter)
+        set_states(optimizer, parameter, state)
+        _step(optimizer, parameter, gradient)
+        return states(optimizer, parameter)
 
     def initial(self, parameter: Tensor) -> dict[str, Tensor]:
         """The state before the first step; tensors that only the first step creates are zeros.
@@ -107,21 +115,11 @@ class Rule:
         Raises ValueError for an optimiser whose initial state is unknown.
         """
         like = parameter.detach()
-        optimizer = self._optimizer_of(like)
-        if not hasattr(optimizer, "_init_group"):
-            raise ValueError(
-                f"optimizer: {self.name}: what it starts from is not known, so it can't be run; torch.optim's own can"
-            )
-        if self.settings.get("dampening") and self.settings["momentum"]:
-            raise ValueError(
-                "optimizer: SGD's first step is not dampened, unlike all others, so it can't be run; leave "
-                "dampening out"
-            )
+        optimizer, state = self.optimizer_of(like), self.cost(like).state
         like.grad = torch.zeros_like(like)
-        # besides the group, `_init_group` takes lists to which it appends parameters, gradients and states
-        num_lists = len(signature(optimizer._init_group).parameters) - 1
-        optimizer._init_group(optimizer.param_groups[0], *([] for _ in range(num_lists)))
-        initial, state = optimizer.state[like], self.cost(like).state
+        for part in parts(optimizer).values():
+            self._start(part)
+        initial = states(optimizer, like)
         if numbers := [name for name, value in initial.items() if not isinstance(value, Tensor | None)]:
             raise ValueError(f"optimizer: {self.name}: keeps {numbers[0]!r}, which is no tensor, so it can't be run")
         return {
@@ -129,16 +127,27 @@ class Rule:
             for name, (shape, dtype) in state.items()
         }
 
-    def _optimizer_of(self, parameter: Tensor) -> torch.optim.Optimizer:
-        """An optimiser with this rule for one parameter, without state.
+    def optimizer_of(self, parameter: Tensor) -> torch.optim.Optimizer:
+        """An optimiser with this rule for one parameter, without state."""
+        return copied(self.template, lambda _, group: {**group, "params": [parameter]})
 
-        It is a copy that bypasses the constructor, whose arguments are unknown for an optimiser of somebody else.
-        """
-        optimizer = object.__new__(self.optimizer)
-        implementation = {name: False for name in IMPLEMENTATION if name in self.attributes["defaults"]}
-        group = {**self.settings, **implementation, "params": [parameter]}
-        vars(optimizer).update(self.attributes, param_groups=[group], state=defaultdict(dict))
-        return optimizer
+    def _start(self, part: torch.optim.Optimizer) -> None:
+        """Gives a part of the optimiser its initial state. Raises ValueError if it is not known."""
+        if hasattr(part, "_init_group"):
+            for group in part.param_groups:
+                if group.get("dampening") and group["momentum"]:
+                    raise ValueError(
+                        "optimizer: SGD's first step is not dampened, unlike all others, so it can't be run; leave "
+                        "dampening out"
+                    )
+                # besides the group, `_init_group` takes lists to which it appends parameters, gradients and states
+                num_lists = len(signature(part._init_group).parameters) - 1
+                part._init_group(group, *([] for _ in range(num_lists)))
+        elif part.param_groups and len(parts(part)) == 1:
+            raise ValueError(
+                f"optimizer: {type(part).__name__}: what it starts from is not known, so it can't be run; "
+                "torch.optim's own can"
+            )
 
     def _fused_sgd(self, parameter: Tensor, gradient: Tensor, buffers: list[Tensor]) -> None:
         names = ("weight_decay", "momentum", "dampening", "nesterov", "maximize")
@@ -162,24 +171,50 @@ class UpdateCost:
     flops: int
 
 
+def single_tensor(part: torch.optim.Optimizer, group: Group) -> Group:
+    """The settings of a group for an update of one parameter after the other, with numbers for tensors."""
+    settings = {name: _number(value) for name, value in group.items() if name not in ("params", "param_names")}
+    return settings | {name: False for name in IMPLEMENTATION if name in part.defaults}
+
+
+def _number(setting: Any) -> Any:
+    """A setting of a group; a tensor with one element, such as a learning rate, becomes a number."""
+    if isinstance(setting, Tensor) and setting.numel() == 1:
+        if setting.is_meta:
+            raise ValueError("optimizer: a setting lies on the meta device; give a number, or a tensor with a value")
+        return setting.item()
+    return type(setting)(map(_number, setting)) if type(setting) in (list, tuple) else setting
+
+
+def _step(optimizer: torch.optim.Optimizer, parameter: Tensor, gradient: Tensor) -> None:
+    parameter.grad = gradient
+    try:
+        optimizer.step()
+    finally:
+        parameter.grad = None
+
+
 @cache
 def _cost(rule: Rule, shape: tuple[int, ...], dtype: torch.dtype) -> UpdateCost:
     """The cost of a rule for parameters of one shape, from two steps of the optimiser under fake tensors.
 
-    Raises ValueError if its code needs more than fake tensors.
+    Raises ValueError if its code needs more than fake tensors, and for an update that would not be counted whole.
     """
     with torch.no_grad(), FakeTensorMode(), Counting() as counting:
         parameter, gradient = (torch.empty(shape, dtype=dtype, device="cpu") for _ in range(2))
+        optimizer = rule.optimizer_of(parameter)
         try:
-            state = dict(rule.run(parameter, gradient, {}))
+            _step(optimizer, parameter, gradient)
             counting.flops = 0
-            rule.run(parameter, gradient, state)
+            _step(optimizer, parameter, gradient)
         except Exception as error:  # an optimiser of somebody else may raise anything
             raise ValueError(
                 f"optimizer: {rule.name}: makes no update of a parameter by itself: {' '.join(str(error).split())}"
             ) from error
-    tensors = {name: (tuple(value.shape), value.dtype) for name, value in state.items() if isinstance(value, Tensor)}
-    return UpdateCost(tensors, counting.flops)
+        state = {name: value for name, value in states(optimizer, parameter).items() if isinstance(value, Tensor)}
+        if reason := counting.missing(parameter, (parameter, gradient, *state.values())):
+            raise ValueError(f"optimizer: {rule.name}: {reason}")
+    return UpdateCost({name: (tuple(value.shape), value.dtype) for name, value in state.items()}, counting.flops)
 
 
 class Counting(TorchDispatchMode):
@@ -194,23 +229,52 @@ class Counting(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.flops = 0
+        self._written: set[int] = set()  # storages
+        self._results: list[weakref.ref[Tensor]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default:
             return LATE
         result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor):
-            names = [argument.name for argument in func._schema.arguments]
-            self.flops += _fused_flops(Call(func, dict(zip(names, args, strict=False)) | (kwargs or {}), (result,)))
+        names = [argument.name for argument in func._schema.arguments]
+        call = Call(func, dict(zip(names, args, strict=False)) | (kwargs or {}), tensors(result))
+        self.flops += _fused_flops(call)
+        self._written |= set(map(storage_of, call.written))
+        self._results += map(weakref.ref, call.outputs)
         return result
+
+    def missing(self, parameter: Tensor, counted: Sequence[Tensor]) -> str | None:
+        """Why an update of the parameter is not counted whole, if it is not; `counted` are all tensors that stay."""
+        known = set(map(storage_of, counted))
+        gc.collect()
+        kept = [tensor for result in self._results if (tensor := result()) is not None]
+        if hidden := [tensor for tensor in kept if storage_of(tensor) not in known]:
+            return f"keeps a tensor of shape {list(hidden[0].shape)} outside of its `state`; keep it in `state[parameter]`"
+        if storage_of(parameter) not in self._written:
+            return (
+                "its step does not change a parameter that has a gradient; give the optimiser that does, or one that "
+                "has it as an attribute"
+            )
+        if not self.flops and parameter.numel():
+            return "its step runs only ops whose flops are not known; write it with PyTorch's own ops"
+        return None
 
 
 def _fused_flops(call: Call) -> int:
-    """The flops of a call within a fused kernel, where its composite ops count each of their scalar operations."""
-    scaled_add = call.base == "add" and call.arguments.get("alpha", 1) != 1
-    per_element = 2 if scaled_add else _PER_ELEMENT.get(call.base)
-    output = call.outputs[0]
-    return flops(call) if per_element is None or output is None else per_element * output.numel()
+    """The flops of a call within a fused kernel, where its composite ops count each of their scalar operations.
+
+    An op on lists of tensors (`_foreach_...`) counts as its op on each.
+    """
+    base = call.base.removeprefix("_foreach_")
+    scaled_add = base in ("add", "sub") and call.arguments.get("alpha", 1) != 1
+    per_element = 2 if scaled_add else _PER_ELEMENT.get(base)
+    if base != call.base:
+        each = sum(tensor.numel() for tensor in tensors(call.arguments["self"]))
+        return 0 if base in ("copy", "zero") else each * (per_element or 1)
+    output = next(iter(call.outputs), None)
+    if output is None:
+        return 0
+    return flops(call) if per_element is None else per_element * output.numel()
 
 
 def _update(

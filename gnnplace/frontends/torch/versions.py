@@ -32,7 +32,6 @@ def reread_after_writes(graph: torch.fx.Graph) -> None:
     versions = _Versions(graph)
     for position, node in enumerate(list(graph.nodes)):
         versions.add(position, node)
-    graph.eliminate_dead_code()
 
 
 class _Versions:
