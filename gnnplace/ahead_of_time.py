@@ -25,7 +25,7 @@ ROOM = 0.7  # memory of each device / persistent bytes of the graph
 
 def compile_kernels() -> None:
     """Compiles kernels by calling them."""
-    problem = graphs.costed(manifest.graph(GRAPH), graphs.cluster(CLUSTER), None, print)
+    problem = graphs.costed(manifest.graph(GRAPH), graphs.cluster(CLUSTER), None, print, print)
     comparison.compared(
         problem, portfolio.budget(problem, evaluations=EVALUATIONS), portfolio.Options(schedule="critical-path")
     )

@@ -80,9 +80,8 @@ def problem(
         graph = sources.graph(os.fspath(graph), reading)
     else:
         graph = graph_of(graph, name, "graph: is")
-    return sources.costed(
-        graph, machine, None if costs is None else os.fspath(costs), partial(warnings.warn, stacklevel=3)
-    )
+    warn = partial(warnings.warn, stacklevel=3)
+    return sources.costed(graph, machine, None if costs is None else os.fspath(costs), warn, warn)
 
 
 def place(

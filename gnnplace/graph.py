@@ -9,6 +9,7 @@ The module is long because the definition of an op, the columns of a graph and t
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -226,6 +227,16 @@ class ComputationGraph:
         np.add.at(moved, self.edge_dst, self.edge_bytes)
         np.add.at(moved, self.output_op, self.output_bytes)
         return np.where(self.bytes_accessed == NONE, moved, self.bytes_accessed)
+
+    @cached_property
+    def uncounted(self) -> dict[str, int]:
+        """The number of ops of each kind without a rule for its flops, which cost the time of their bytes alone.
+
+        These ops have a kernel and the canonical kind `other`, but state neither flops nor a time.
+        """
+        ops = self.kernel & self.canonical_kind.among(["other"]) & (self.flops == 0)
+        ops &= (self.given_time_ns == NONE).all(axis=1)
+        return dict(sorted(Counter(self.kind[int(op)] or "" for op in np.flatnonzero(ops)).items()))
 
     def shape(self, output: int) -> tuple[int, ...] | None:
         """The shape of an output, or None if it is unknown."""

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from gnnplace.bounds.bounds import lower_bound
+from gnnplace.caveats import caveats
 from gnnplace.exports import targets
 from gnnplace.exports.device_map import device_map
 from gnnplace.formats import documents
@@ -56,6 +57,11 @@ class Plan(Placement):
     def bound_ns(self) -> int:
         """The lower bound in ns on every step of the problem; if the plan fuses ops, on every step of every fusion."""
         return lower_bound(self.problem, self.fusion is not None)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What makes the plan's numbers doubtful: ops whose flops no rule counts."""
+        return caveats(self.problem.graph)
 
     def device_map(self) -> dict[str, int | str]:
         """Module -> device, the `device_map` of accelerate and transformers; "" is the whole model.

@@ -149,6 +149,7 @@ def _document(
     from dataclasses import asdict
 
     from gnnplace.bounds.bounds import bound_name, lower_bound
+    from gnnplace.caveats import caveats
     from gnnplace.commands import candidate_table
     from gnnplace.portfolio import planners
 
@@ -167,6 +168,7 @@ def _document(
         ],
         "slower_than_one_device": _slower(candidates),
         "missing": planners.missing(),
+        "warnings": caveats(problem.graph),
     }
 
 

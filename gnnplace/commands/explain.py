@@ -43,6 +43,7 @@ def main(chosen: argparse.Namespace) -> int:
     """Explains the step, or the part that PART names."""
     with importing():
         from gnnplace.bounds.bounds import bound_name, lower_bound
+        from gnnplace.caveats import caveats
         from gnnplace.formats.placements import read_about, read_placement
         from gnnplace.report.explanation import Explanation, explain, explain_part
         from gnnplace.report.step_report import write_step_report
@@ -54,7 +55,7 @@ def main(chosen: argparse.Namespace) -> int:
         origin = options.origin(chosen, read_about(chosen.placement).provenance)
         write_step_report(chosen.report, problem, placement, origin)
     if chosen.json:
-        terminal.print_json(_document(explanation))
+        terminal.print_json(_document(explanation) | {"warnings": caveats(problem.graph)})
     elif isinstance(explanation, Explanation):
         fused = placement.fusion is not None
         bound = terminal.bounded(lower_bound(problem, fused), bound_name(problem, fused), None)

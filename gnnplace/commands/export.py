@@ -50,7 +50,7 @@ def main(chosen: argparse.Namespace) -> int:
     say, model = terminal.progress(chosen.quiet), Model(chosen.graph, dict(chosen.dim), tuple(chosen.fetch))
     cluster = sources.cluster(chosen.cluster)
     with sources.opened(chosen.graph, options.reading(chosen)) as (graph, trial):
-        problem = sources.costed(graph, cluster, chosen.costs, say)
+        problem = sources.costed(graph, cluster, chosen.costs, say, terminal.warn)
         placement = read_placement(chosen.placement, problem.graph, cluster)
         try:
             export(problem, placement, chosen.to, chosen.output, model, terminal.warn, trial)

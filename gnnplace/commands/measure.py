@@ -106,7 +106,7 @@ def main(chosen: argparse.Namespace) -> int:
     hosts = LastingHost(partial(Host, LOADER, chosen.workload, chosen.seed, limit_s=chosen.limit))
     try:
         cluster, say = sources.cluster(chosen.cluster), terminal.progress(chosen.quiet)
-        problem = sources.costed(hosts().graph, cluster, chosen.costs, say)
+        problem = sources.costed(hosts().graph, cluster, chosen.costs, say, terminal.warn)
         placement = _placement(chosen, problem, cluster)
         if chosen.search:
             placement = _improved_by_measuring(chosen, problem, placement, hosts)

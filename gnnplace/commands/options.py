@@ -202,7 +202,7 @@ def problem(chosen: argparse.Namespace) -> Problem:
     with importing():
         from gnnplace.sources import graphs as sources
     cluster, graph = sources.cluster(chosen.cluster), sources.graph(chosen.graph, reading(chosen))
-    return sources.costed(graph, cluster, chosen.costs, terminal.progress(chosen.quiet))
+    return sources.costed(graph, cluster, chosen.costs, terminal.progress(chosen.quiet), terminal.warn)
 
 
 def constraint(chosen: argparse.Namespace) -> Constraint:

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Int32, Int64
 from pydantic import Field
 
+from gnnplace.caveats import caveats
 from gnnplace.cluster import Cluster
 from gnnplace.formats import atomic, references, strict_json
 from gnnplace.formats.references import Amount, Checksum, GraphReference, Text
@@ -82,6 +83,7 @@ class PlacementDocument(Document):
     fusion: list[Annotated[list[Text], Field(min_length=2)]] | None = None
     granularity: Granularity | None = None
     modules: dict[Text, Text] | None = None
+    warnings: list[Text] | None = None
     predicted: Predicted | None = None
     provenance: Provenance | None = None
 
@@ -149,6 +151,7 @@ def placement_document(graph: ComputationGraph, cluster: Cluster, placement: Pla
         **fusion,
         "granularity": granularity_of(graph, placement.device),
         "modules": whole_modules(graph, cluster, placement),
+        "warnings": caveats(graph),
     }
 
 

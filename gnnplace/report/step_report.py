@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gnnplace.bounds.bounds import bound_name, lower_bound
+from gnnplace.caveats import caveats
 from gnnplace.formats.placements import Provenance
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
@@ -59,7 +60,7 @@ def write_step_report(
     bound_ns, bound = lower_bound(problem, fused), bound_name(problem, fused)
     explanation = explain(problem, placement)
     sections = [
-        Section("The step", _summary(step, bound_ns, bound)),
+        Section("The step", _summary(step, bound_ns, bound) + _warnings(problem)),
         Section("What runs and what is sent, over time", _timeline()),
         Section(
             "Devices by module and time",
@@ -94,6 +95,10 @@ def _summary(step: Step, bound_ns: int, bound: str) -> str:
     figures = "".join(f"<div><b>{shown(value)}</b><span>{shown(name)}</span></div>" for value, name in numbers)
     reason = "" if result.infeasible is None else f'<p class="bad">Infeasible: {shown(result.infeasible)}</p>'
     return f'<div class="big">{figures}</div>{reason}'
+
+
+def _warnings(problem: Problem) -> str:
+    return "".join(f'<p class="bad">Warning: {shown(text)}</p>' for text in caveats(problem.graph))
 
 
 def _timeline() -> str:

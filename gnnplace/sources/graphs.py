@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from gnnplace.caveats import caveats
 from gnnplace.choices import HERE, Format, Mode
 from gnnplace.cluster import Cluster
 from gnnplace.corpus import clusters, manifest
@@ -178,12 +179,20 @@ def cluster(text: str | os.PathLike[str]) -> Cluster:
     return clusters.cluster(name)
 
 
-def costed(graph: ComputationGraph, cluster: Cluster, costs: str | None, say: Callable[[str], object]) -> Problem:
+def costed(
+    graph: ComputationGraph,
+    cluster: Cluster,
+    costs: str | None,
+    say: Callable[[str], object],
+    warn: Callable[[str], object],
+) -> Problem:
     """The problem of a graph on a cluster, with measured costs (a file) or, if `costs` is None, roofline costs.
 
     Measured links change the cluster and its checksum; placements refer to the changed cluster. `say` is called with a
-    line about links without measurements.
+    line about links without measurements, `warn` with each caveat of the graph.
     """
+    for text in caveats(graph):
+        warn(f"{graph.name}: {text}")
     if costs is None:
         return roofline.problem(graph, cluster)
     from gnnplace.costs import links, measured

@@ -8,7 +8,6 @@ pytest.importorskip("tensorflow")
 from datasets.build.keras_applications import WORKLOADS
 from datasets.build_keras import graph, workload
 from gnnplace.corpus import manifest
-from gnnplace.frontends.tensorflow.graph import unknown_kinds
 from gnnplace.graph import NONE
 
 # All parameters, those of batch norms' moving averages too, as the documentation of keras.applications lists them in millions
@@ -33,7 +32,7 @@ def test_what_the_manifest_says_is_what_the_builder_says(name):
     assert (entry.family, entry.lineage, entry.mode, entry.source) == (
         described.family, described.lineage, described.mode, described.source,
     )  # fmt: skip
-    assert entry.builder == f"python -m datasets.build_keras {name}" and not unknown_kinds(manifest.graph(name))
+    assert entry.builder == f"python -m datasets.build_keras {name}" and not manifest.graph(name).uncounted
 
 
 @pytest.mark.parametrize("name", sorted(set(WORKLOADS) - set(TRAINED)))

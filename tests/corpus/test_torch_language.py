@@ -15,7 +15,8 @@ from datasets.build import clip, llama, llama_decode, mamba, mixtral, switch, t5
 from datasets.build.token_choice import ExpertLayer
 from gnnplace.corpus import manifest
 from gnnplace.frontends.torch.calls import Call
-from gnnplace.frontends.torch.flops import bytes_accessed, canonical_kind, flops
+from gnnplace.frontends.torch.flops import bytes_accessed, flops
+from gnnplace.frontends.torch.kinds import canonical_kind
 
 MIXTRAL_PARTS: Parts = [*LLAMA_PARTS, (r"mlp\.router", "mlp.gate")]
 MAMBA_PARTS: Parts = [

@@ -13,7 +13,8 @@ from torch.nn import functional
 from datasets.build import gat, graphsage, mlp_mixer, pointnet, vq_vae, wavenet
 from gnnplace.corpus import manifest
 from gnnplace.frontends.torch.calls import Call
-from gnnplace.frontends.torch.flops import canonical_kind, flops
+from gnnplace.frontends.torch.flops import flops
+from gnnplace.frontends.torch.kinds import canonical_kind
 
 GATES, SKIP, ONWARD = (3 * 512 + 1) * 1024, 513 * 256, 513 * 512
 ENDS = (3 + 1) * 512 + 257 * (256 + 256)

@@ -117,7 +117,7 @@ def test_an_interrupted_measurement_leaves_nothing(number: int, status: int, tmp
     process.send_signal(number)
     out, err = process.communicate(timeout=LATE_S)
     uncounted, said = err.splitlines()
-    assert (process.returncode, out) == (status, "") and "kinds without a rule" in uncounted and said.startswith("gnnplace measure: ")
+    assert (process.returncode, out) == (status, "") and "no rule counts the flops" in uncounted and said.startswith("gnnplace measure: ")
     assert not alive(mark)
 
 

@@ -56,7 +56,7 @@ def all_of(kind: str, documents: dict[str, dict[str, Any]]) -> Iterator[Tried]:
     if kind == "placement":
         return
     try:
-        problem = costed(read_graph("graph.json"), read_cluster("cluster.json"), costs[-1] if costs else None, lambda said: None)
+        problem = costed(read_graph("graph.json"), read_cluster("cluster.json"), costs[-1] if costs else None, print, print)
     except ValueError as error:
         yield "reading", partial(_refused, str(error))
         return

@@ -8,24 +8,18 @@ small constants run no kernel. Ops with strings are allowed on CPUs only.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from gnnplace.complaints import printable
 from gnnplace.frontends.network import flops as network_flops
 from gnnplace.frontends.network.flops import NodeCall
 from gnnplace.frontends.network.network import Names, Network, Node, Tensor, shown
 from gnnplace.graph import MAX_FLOPS, ComputationGraph, Op, Output
-
-log = logging.getLogger(__name__)
 
 Ref = tuple[int, int]  # (op, output)
 WHOLE_NUMBERS = re.compile(r"u?int\d+|bool")
@@ -36,10 +30,14 @@ NEVER_FOLDED = frozenset(("random", "other"))  # their values change with each s
 
 @dataclass(frozen=True)
 class FileGraph:
-    """The graph of a file, and the number of ops of each kind without a flop rule, which cost their bytes alone."""
+    """The graph of a file."""
 
     graph: ComputationGraph
-    uncounted: Mapping[str, int]
+
+    @property
+    def uncounted(self) -> Mapping[str, int]:
+        """The number of ops of each kind without a flop rule."""
+        return self.graph.uncounted
 
 
 @dataclass(frozen=True)
@@ -65,14 +63,7 @@ def read_graph(file: str | os.PathLike[str], network: Network, rules: Format, na
         graph = ComputationGraph.from_ops(name or Path(file).stem, builder.ops, builder.edges)
     except ValueError as error:
         raise ValueError(f"{os.fspath(file)}: {error}") from error
-    if builder.uncounted:
-        log.warning(
-            "%s",
-            printable(
-                f"{graph.name}: kinds without a rule, counted by their bytes: {', '.join(sorted(builder.uncounted))}"
-            ),
-        )
-    return FileGraph(graph, MappingProxyType(dict(sorted(builder.uncounted.items()))))
+    return FileGraph(graph)
 
 
 class _Builder:
@@ -81,7 +72,6 @@ class _Builder:
     def __init__(self, network: Network, rules: Format) -> None:
         self.ops: list[Op] = []
         self.edges: set[tuple[int, int, int]] = set()
-        self.uncounted: Counter[str] = Counter()
         self._network, self._rules = network, rules
         self._results = frozenset(network.outputs)
         self._first_user = {name: node for node in reversed(network.nodes) for name in node.inputs}
@@ -133,8 +123,6 @@ class _Builder:
         )
         folded, view, static = self._is_folded(call), self._rules.is_view(node), node.kind in self._rules.static
         kernel = not (folded or view or static)
-        if kernel and call.canonical == "other":
-            self.uncounted[node.kind] += 1
         alias = self._refs[node.inputs[0]] if view else None
         strings = any(tensor is not None and tensor.dtype == "string" for tensor in (*call.inputs, *call.outputs))
         self._append(

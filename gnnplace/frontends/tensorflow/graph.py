@@ -8,21 +8,17 @@ kernel. Ops on string tensors are allowed on CPUs only.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from gnnplace.complaints import printable
 from gnnplace.frontends.tensorflow import costs
 from gnnplace.frontends.tensorflow.kinds import ALIASES, MAX_FOLDED_ELEMENTS, NO_KERNEL, SHAPE_READERS, canonical_kind
 from gnnplace.frontends.tensorflow.pruned import PrunedStep, prune
 from gnnplace.frontends.tensorflow.roles import Roles
 from gnnplace.graph import ComputationGraph, Op, Output
-
-log = logging.getLogger(__name__)
 
 
 def read_step(
@@ -31,22 +27,13 @@ def read_step(
     """The graph, named `name`, of the step that computes `fetches` (tensors `loss:0`, ops `train`).
 
     `blocks` maps layer prefixes (whole scopes) to the number of a repeated block; the longest prefix of a layer counts.
-    Ops of unknown kinds have no flops, so their bytes alone cost time; they are logged, and `unknown_kinds` lists them.
+    Ops of unknown kinds have no flops, so their bytes alone cost time; `ComputationGraph.uncounted` lists them.
     Raises ValueError for unknown fetches, control flow, function calls, unknown dimensions, and cycles.
     """
     step = prune(_graph(graph), fetches)
     roles, folded, groups = Roles(step), _folded(step), _colocation(step)
     ops = [_op(step, roles, i, i in folded, groups[i], blocks or {}) for i in range(len(step.ops))]
-    result = ComputationGraph.from_ops(name, ops, step.edges())
-    if unknown := unknown_kinds(result):
-        log.warning("%s", printable(f"{name}: kinds without a rule, counted by their bytes: {', '.join(unknown)}"))
-    return result
-
-
-def unknown_kinds(graph: ComputationGraph) -> tuple[str, ...]:
-    """The unknown kinds in a graph, sorted."""
-    other = graph.canonical_kind.among(["other"])
-    return tuple(sorted({graph.kind[int(op)] or "" for op in other.nonzero()[0]}))
+    return ComputationGraph.from_ops(name, ops, step.edges())
 
 
 def _graph(graph: tf.Graph | tf.compat.v1.GraphDef) -> tf.Graph:

@@ -15,13 +15,11 @@ allocated: module and inputs may be on the `meta` device. In the graph
 - `layer` is the module path, also for the gradients of a module's ops; `block` is the first number in it;
 - `time_step` is the number that the module marks (`scopes.time_step`), also for gradients; ops on parameters alone,
   sums of weight gradients over time and updates have none;
-- a gradient op is `backward_weight` if it serves only parameters of its own layer, else `backward_data`;
-- an op of a kind without a flop rule is counted in `uncounted`.
+- a gradient op is `backward_weight` if it serves only parameters of its own layer, else `backward_data`.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,11 +30,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from gnnplace.complaints import printable
 from gnnplace.frontends.origin import CLIP_LAYER
 from gnnplace.frontends.torch import flops
 from gnnplace.frontends.torch.buffers import CapturedBuffers, Ref, shares
 from gnnplace.frontends.torch.calls import Call, call_of, tensor_bytes, values_of
+from gnnplace.frontends.torch.kinds import canonical_kind
 from gnnplace.frontends.torch.scopes import scope_of
 from gnnplace.frontends.torch.strided import needs_its_storage
 from gnnplace.frontends.torch.trace import Trace
@@ -45,7 +43,6 @@ from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 Capture = Literal["export", "make_fx"]
 BACKWARD = ("backward_data", "backward_weight")
 SUMS = ("aten.add", "aten.add_")
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,6 @@ class TracedStep:
     """The graph of a step, and the trace from which it was built."""
 
     graph: ComputationGraph
-    uncounted: Mapping[str, int]  # the number of ops of each kind without a flop rule, which cost their bytes alone
     trace: Trace
     op_of: Mapping[torch.fx.Node, int]  # the op of each node of the trace
     capture: Capture  # the API of PyTorch that captured the step
@@ -66,14 +62,8 @@ def traced_step(traced: Trace, name: str, capture: Capture) -> TracedStep:
     for node in traced.graph.nodes:
         builder.add(node)
     graph = ComputationGraph.from_ops(name, builder.finished(), sorted(builder.buffers.edges))
-    if builder.uncounted:
-        log.warning(
-            "%s",
-            printable(f"{name}: kinds without a rule, counted by their bytes: {', '.join(sorted(builder.uncounted))}"),
-        )
-    uncounted = MappingProxyType(dict(sorted(builder.uncounted.items())))
     written = MappingProxyType({root: tuple(ops) for root, ops in builder.written.items()})
-    return TracedStep(graph, uncounted, traced, MappingProxyType(builder.op_of), capture, written)
+    return TracedStep(graph, traced, MappingProxyType(builder.op_of), capture, written)
 
 
 class _Builder:
@@ -81,7 +71,6 @@ class _Builder:
 
     def __init__(self, traced: Trace) -> None:
         self.buffers = CapturedBuffers()
-        self.uncounted: Counter[str] = Counter()
         self.op_of: dict[torch.fx.Node, int] = {}
         self.written: dict[Ref, list[int]] = defaultdict(list)
         self._ops: list[Op] = []
@@ -209,12 +198,10 @@ class _Builder:
         return {ref: tensor for pairs in parents for ref, tensor in pairs if tensor is not None}
 
     def _op(self, node: torch.fx.Node, call: Call, outputs: tuple[Output, ...], kernel: bool) -> Op:
-        canonical, scope = flops.canonical_kind(call), scope_of(node)
-        if canonical == "other" and kernel:
-            self.uncounted[call.kind] += 1
+        scope = scope_of(node)
         name = node.name if node.name not in self._reserved else f"{node.name}/op"  # a buffer may have an op's name
         return Op(
-            name, call.kind, outputs, kernel=kernel, canonical_kind=canonical, flops=flops.flops(call),
+            name, call.kind, outputs, kernel=kernel, canonical_kind=canonical_kind(call), flops=flops.flops(call),
             bytes_accessed=flops.bytes_accessed(call), workspace_bytes=flops.workspace_bytes(call),
             layer=scope.layer, block=_block(scope.layer), time_step=scope.time_step,
             phase="backward_data" if scope.phase == "backward" else scope.phase,

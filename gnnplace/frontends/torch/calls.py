@@ -58,6 +58,11 @@ class Call:
             else ()
         )
 
+    @property
+    def first_output(self) -> Tensor:
+        """The first output that is a tensor. Raises StopIteration without any."""
+        return next(tensor for tensor in self.outputs if tensor is not None)
+
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
         return tuple(tensor for value in self.arguments.values() for tensor in tensors(value))

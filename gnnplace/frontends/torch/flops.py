@@ -1,107 +1,39 @@
-"""The canonical kind of an ATen op and its costs: flops and the bytes that it touches.
+"""The costs of an ATen call: its flops, the bytes that it touches and its workspace.
 
-The rules, by canonical kind (one multiply-add is 2 flops, any scalar function 1):
+The rules, by canonical kind (`kinds`); one multiply-add is 2 flops, any scalar function 1:
 
-- matmul 2 m n k, batch_matmul 2 b m n k; conv 2 x output elements x kernel elements x input channels of a group, and
-  as much again for each of the two gradients (input, weight) that a convolution's backward computes;
+- matmul 2 m n k, batch_matmul 2 b m n k, grouped or not (`products`); linear algebra by the leading terms of its
+  algorithm, Fourier transforms 5 n log2 n (`factorizations`); distances 3 per pair and coordinate, their gradient 4;
+- conv 2 x output elements x kernel elements x input channels of a group, and as much again for each of the two
+  gradients (input, weight) that a convolution's backward computes;
 - attention 2 b h q k (d + dv), its backward 2 b h q k (3 d + 2 dv): the scores are computed a second time there;
 - per output element: elementwise, activation and its gradient, random, cast 1; softmax 5; normalization 8, its gradient
-  12; pool and pool_grad the elements of their window;
-- interpolation and its gradient 2 per element of the resized image and neighbour; there are 2 (linear) or 4 (cubic)
-  neighbours along each resized axis, and against aliasing as many times more as the axis shrinks;
-- reduce, loss 1 per element of the largest input; scatter, embedding_grad 1 per added element;
+  12; a recurrent cell 17 (LSTM) or 14 (GRU); pool and pool_grad the elements of their window;
+- interpolation and its gradient 2 per element of the resized image and neighbour; there are 2 (linear), 4 (cubic) or 6
+  (Lanczos) neighbours along each resized axis, and against aliasing as many times more as the axis shrinks; sampling at
+  points likewise, each gradient again as much;
+- reduce, loss 1 per element of the largest input, a CTC loss 6 per step and state; scatter, embedding_grad 1 per added
+  element; a sum of looked-up rows 1 per looked-up element; a search log2 of its range per value;
 - update, per parameter: 12 (Adam), 13 (AdamW), 2 (SGD), 5 (SGD with momentum), 2 more with L2 decay, 1 more with
   amsgrad; for other optimisers the flops of their own code (`updates.Counting`);
 - ops that only move data 0.
 
-A kind without a rule is `other`: it has no flops, so its bytes alone cost time, and the front-end lists it. Bytes are
+A kind without a rule is `other`: it has no flops, so its bytes alone cost time, and its graph lists it. Bytes are
 the default of the execution model (all inputs and outputs) except for ops that touch less: see `bytes_accessed`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from gnnplace.frontends.network import flops as network_flops
+from gnnplace.frontends.torch import factorizations, products
 from gnnplace.frontends.torch.calls import Call, tensor_bytes, tensors
-
-_KINDS = {
-    "matmul": "mm addmm mv addmv dot vdot",
-    "batch_matmul": "bmm baddbmm",
-    "conv": "convolution",
-    "conv_grad_input": "convolution_backward",
-    "pool": (
-        "max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d max_pool3d_with_indices avg_pool3d "
-        "_adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d upsample_linear1d upsample_bilinear2d "
-        "upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa"
-    ),
-    "pool_grad": (
-        "max_pool2d_with_indices_backward avg_pool2d_backward _adaptive_avg_pool2d_backward "
-        "max_pool3d_with_indices_backward avg_pool3d_backward _adaptive_avg_pool3d_backward "
-        "adaptive_max_pool2d_backward adaptive_max_pool3d_backward upsample_linear1d_backward "
-        "upsample_bilinear2d_backward upsample_trilinear3d_backward upsample_bicubic2d_backward "
-        "_upsample_bilinear2d_aa_backward _upsample_bicubic2d_aa_backward"
-    ),
-    "normalization": "native_layer_norm native_batch_norm native_group_norm _native_batch_norm_legit _fused_rms_norm",
-    "normalization_grad": (
-        "native_layer_norm_backward native_batch_norm_backward native_group_norm_backward _fused_rms_norm_backward"
-    ),
-    "softmax": "_softmax _log_softmax _safe_softmax _softmax_backward_data _log_softmax_backward_data",
-    "loss": (
-        "nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward mse_loss mse_loss_backward "
-        "binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits smooth_l1_loss "
-        "smooth_l1_loss_backward huber_loss huber_loss_backward"
-    ),
-    "attention": (
-        "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward "
-        "_scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward "
-        "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward"
-    ),
-    "embedding": "embedding",
-    "embedding_grad": "embedding_dense_backward",
-    "elementwise": (
-        "add sub mul div rsub pow sqrt rsqrt exp expm1 log log1p neg abs reciprocal maximum minimum where eq ne lt gt "
-        "le ge logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not sin cos erf sign sgn "
-        "clamp clamp_min clamp_max floor ceil round addcmul addcdiv lerp masked_fill fmod remainder isnan isinf "
-        "isfinite tril triu native_dropout_backward"
-    ),
-    "activation": "relu gelu silu tanh sigmoid elu leaky_relu hardtanh hardswish softplus mish glu log_sigmoid_forward",
-    "activation_grad": (
-        "threshold_backward gelu_backward silu_backward tanh_backward sigmoid_backward elu_backward "
-        "leaky_relu_backward hardtanh_backward hardswish_backward softplus_backward mish_backward glu_backward "
-        "log_sigmoid_backward"
-    ),
-    "reduce": (
-        "sum mean amax amin max min prod var std var_mean argmax argmin any all logsumexp linalg_vector_norm cumsum "
-        "topk sort upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward "
-        "_upsample_nearest_exact1d_backward _upsample_nearest_exact2d_backward _upsample_nearest_exact3d_backward"
-    ),
-    "concat": "cat stack constant_pad_nd",
-    "split": "split split_with_sizes unsafe_split unbind",
-    "slice": "slice select slice_backward select_backward",
-    "transpose": "t transpose permute",
-    "reshape": (
-        "view _unsafe_view expand squeeze unsqueeze clone copy as_strided alias detach repeat flip unfold diagonal "
-        "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d "
-        "_upsample_nearest_exact3d roll"
-    ),
-    "gather": "gather index index_select",
-    "scatter": "scatter scatter_add scatter_reduce index_add index_put _unsafe_index_put index_copy",
-    "cast": "_to_copy",
-    "fill": (
-        "zeros ones full empty zeros_like ones_like full_like empty_like new_zeros new_ones new_full new_empty arange "
-        "empty_strided new_empty_strided "
-        "scalar_tensor fill zero lift_fresh_copy eye"
-    ),
-    "random": "bernoulli rand randn rand_like randn_like normal uniform native_dropout",
-    "update": "_fused_adam _fused_adamw _fused_sgd gnnplace::update",
-}  # fmt: skip
-_CANONICAL = {kind: canonical for canonical, kinds in _KINDS.items() for kind in kinds.split()}
+from gnnplace.frontends.torch.kinds import canonical_kind
 
 _PER_OUTPUT_ELEMENT = {
     "elementwise": 1,
@@ -114,26 +46,20 @@ _PER_OUTPUT_ELEMENT = {
 }
 _MOVES_DATA = frozenset(("embedding", "concat", "split", "slice", "transpose", "reshape", "gather", "fill"))
 NORMALIZATION_GRAD_FLOPS = 12
-_UPDATE_FLOPS = {"_fused_adam": 12, "_fused_adamw": 13, "_fused_sgd": 2}
-
-
-def canonical_kind(call: Call) -> str:
-    """The canonical kind of a call, shared by all frameworks; "other" for an unknown op.
-
-    A convolution's backward is `conv_grad_input` if it computes the gradient of the input, else `conv_grad_weight`.
-    """
-    if call.base == "convolution_backward" and not call.arguments["output_mask"][0]:
-        return "conv_grad_weight"
-    return _CANONICAL.get(call.base, "other")
+_UPDATE_FLOPS = {"_fused_adam": 12, "_fused_adamw": 13, "_fused_sgd": 2, "_fused_adagrad": 5}
 
 
 def flops(call: Call) -> int:
     """The flops of one call, by the rules above."""
     canonical = canonical_kind(call)
+    if call.base in _BY_NAME:
+        return _BY_NAME[call.base](call)
     if canonical in _MOVES_DATA or canonical == "other":
         return 0
+    if call.base.startswith("_foreach_"):
+        return sum(tensor.numel() for tensor in tensors(call.arguments["self"]))
     if canonical in _PER_OUTPUT_ELEMENT:
-        return _PER_OUTPUT_ELEMENT[canonical] * _first_output(call).numel()
+        return _PER_OUTPUT_ELEMENT[canonical] * call.first_output.numel()
     return _RULES[canonical](call)
 
 
@@ -148,6 +74,9 @@ def bytes_accessed(call: Call) -> int | None:
         tensor_bytes(tensor) for tensor in call.inputs if tensor.dtype in (torch.int64, torch.int32, torch.bool)
     )
     match canonical_kind(call):
+        case "embedding" if call.base != "embedding":
+            rows = call.arguments["weight"]
+            return call.arguments["indices"].numel() * rows.shape[-1] * rows.element_size() + index_bytes + output_bytes
         case "embedding" | "gather":
             return 2 * output_bytes + index_bytes
         case "fill":
@@ -173,41 +102,6 @@ def workspace_bytes(call: Call) -> int:
     return 2 * tensor_bytes(call.arguments["indices"]) if call.base == "embedding_dense_backward" else 0
 
 
-def _first_output(call: Call) -> Tensor:
-    return next(tensor for tensor in call.outputs if tensor is not None)
-
-
-def _matmul(call: Call) -> int:
-    left, right = call.inputs[-2:]  # addmm and baddbmm have the addend first
-    return 2 * left.numel() * (right.shape[-1] if right.dim() > 1 else 1)
-
-
-def _conv(call: Call) -> int:
-    return _conv_flops(_first_output(call), call.arguments["input"], call.arguments)
-
-
-def _conv_grad(call: Call) -> int:
-    one_gradient = _conv_flops(call.arguments["grad_output"], call.arguments["input"], call.arguments)
-    return one_gradient * sum(call.arguments["output_mask"][:2])
-
-
-def _conv_flops(output: Tensor, image: Tensor, arguments: Mapping[str, Any]) -> int:
-    """The flops of a convolution.
-
-    A transposed convolution has those of the convolution from its output to its input, whose gradient it is.
-    """
-    weight = arguments["weight"]
-    produced = image if arguments["transposed"] else output
-    return 2 * produced.numel() * weight.numel() // weight.shape[0]
-
-
-def _attention(call: Call) -> int:
-    query, key, value = (call.arguments[name] for name in ("query", "key", "value"))
-    pairs = query.numel() // query.shape[-1] * key.shape[-2]
-    d, dv = query.shape[-1], value.shape[-1]
-    return 2 * pairs * (3 * d + 2 * dv) if call.base.endswith("backward") else 2 * pairs * (d + dv)
-
-
 def _pool(call: Call) -> int:
     if "upsample" in call.base:
         return _interpolation(call)
@@ -216,13 +110,24 @@ def _pool(call: Call) -> int:
     window = call.arguments.get("kernel_size")
     if window is None:  # adaptive: the windows tile the image
         return int(image.numel())
-    return int(small.numel() * math.prod(window if len(window) > 1 else window * (3 if "pool3d" in call.base else 2)))
+    axes = next(axes for axes in (1, 2, 3) if f"pool{axes}d" in call.base)
+    return int(small.numel() * math.prod(window if len(window) > 1 else window * axes))
 
 
 def _interpolation(call: Call) -> int:
     image = call.arguments["input_size"] if call.base.endswith("backward") else call.arguments["self"].shape
-    resized = call.arguments.get("grad_output", _first_output(call))
-    return network_flops.interpolation(image, resized.shape, 4 if "cubic" in call.base else 2, "_aa" in call.base)
+    resized = call.arguments.get("grad_output", call.first_output)
+    neighbours = 4 if "cubic" in call.base else 6 if "lanczos" in call.base else 2
+    return network_flops.interpolation(image, resized.shape, neighbours, "_aa" in call.base)
+
+
+def _sampling(call: Call) -> int:
+    """The flops of sampling an image at points, or of its gradients."""
+    axes = call.arguments["grid"].shape[-1]
+    along = (2, 1, 4)[call.arguments.get("interpolation_mode", 0)]  # bilinear, nearest, bicubic
+    sampled = call.arguments.get("grad_output", call.first_output)
+    gradients = sum(call.arguments.get("output_mask", (True, True))) if "backward" in call.base else 1
+    return 2 * int(sampled.numel()) * int(along**axes) * gradients
 
 
 def _normalization_grad(call: Call) -> int:
@@ -247,10 +152,66 @@ def _update(call: Call) -> int:
     return per_element * sum(tensor.numel() for tensor in tensors(arguments["self"]))
 
 
-_RULES = {
-    "matmul": _matmul, "batch_matmul": _matmul, "conv": _conv, "conv_grad_input": _conv_grad,
-    "conv_grad_weight": _conv_grad,
-    "attention": _attention, "pool": _pool, "pool_grad": _pool, "normalization_grad": _normalization_grad,
+def _looked_up(call: Call) -> int:
+    """The elements of looked-up rows, twice if each row has a weight."""
+    rows = call.arguments.get("weight", call.arguments.get("grad", call.arguments.get("self")))
+    weighted = call.arguments.get("per_sample_weights") is not None or "per_sample" in call.base
+    return int(call.arguments["indices"].numel() * rows.shape[-1]) * (2 if weighted else 1)
+
+
+def _search(call: Call) -> int:
+    values, bounds = call.arguments["self"], call.arguments.get("sorted_sequence", call.arguments.get("boundaries"))
+    searched = values.numel() if isinstance(values, Tensor) else 1
+    return int(searched) * max(1, math.ceil(math.log2(max(1, bounds.shape[-1]))))
+
+
+def _ctc(call: Call) -> int:
+    """The flops of a CTC loss: its states are the labels and the blanks around them."""
+    steps, labels = call.arguments["log_probs"], call.arguments["targets"]
+    longest = labels.shape[-1] if labels.dim() > 1 else max(map(int, call.arguments["target_lengths"]), default=0)
+    return 6 * int(steps.numel() // max(1, steps.shape[-1])) * (2 * longest + 1)
+
+
+def _cell(call: Call) -> int:
+    """The flops of a recurrent cell after its products; as many for its gradient."""
+    states = call.arguments.get("hx", call.arguments.get("cx", call.arguments.get("grad_hy")))
+    return network_flops.CELL_FLOPS["LSTM" if "lstm" in call.base else "GRU"] * int(states.numel())
+
+
+Rule = Callable[[Call], int]
+_RULES: dict[str, Rule] = {
+    "matmul": products.product, "batch_matmul": products.product, "conv": products.convolution,
+    "conv_grad_input": products.convolution_gradients, "conv_grad_weight": products.convolution_gradients,
+    "attention": products.attention, "pool": _pool, "pool_grad": _pool, "normalization_grad": _normalization_grad,
     "reduce": _input_elements, "loss": _input_elements, "scatter": _added_elements, "embedding_grad": _input_elements,
     "update": _update,
 }  # fmt: skip
+_BY_NAMES: dict[Rule, str] = {
+    products.grouped: "_grouped_mm _scaled_grouped_mm _scaled_grouped_mm_v2",
+    products.grouped_gradients: "transformers::grouped_mm_fallback_backward",
+    products.of_lists: "_foreach_mm",
+    products.trilinear: "_trilinear",
+    products.distances: "_cdist_forward _cdist_backward _euclidean_dist _pdist_forward _pdist_backward",
+    products.multi_head_attention: "_native_multi_head_attention",
+    products.encoder_layer: "_transformer_encoder_layer_fwd",
+    products.recurrent: (
+        "mkldnn_rnn_layer mkldnn_rnn_layer_backward _cudnn_rnn _cudnn_rnn_backward miopen_rnn miopen_rnn_backward"
+    ),
+    factorizations.factorization: " ".join(factorizations.FACTORIZATIONS),
+    factorizations.solution: " ".join(factorizations.SOLUTIONS),
+    factorizations.fourier: "_fft_c2c _fft_r2c _fft_c2r",
+    _sampling: (
+        "grid_sampler_2d _grid_sampler_2d_cpu_fallback grid_sampler_3d cudnn_grid_sampler grid_sampler_2d_backward "
+        "_grid_sampler_2d_cpu_fallback_backward grid_sampler_3d_backward cudnn_grid_sampler_backward"
+    ),
+    _looked_up: (
+        "_embedding_bag _embedding_bag_forward_only _embedding_bag_backward _embedding_bag_dense_backward "
+        "_embedding_bag_per_sample_weights_backward embedding_renorm"
+    ),
+    _search: "searchsorted bucketize",
+    _ctc: "_ctc_loss _ctc_loss_backward _cudnn_ctc_loss miopen_ctc_loss",
+    _cell: (
+        "_thnn_fused_lstm_cell _thnn_fused_gru_cell _thnn_fused_lstm_cell_backward_impl _thnn_fused_gru_cell_backward"
+    ),
+}
+_BY_NAME = {name: rule for rule, names in _BY_NAMES.items() for name in names.split()}

@@ -11,12 +11,12 @@ from typing import Any, no_type_check
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 
 from gnnplace.frontends.torch.buffers import shares, view_of
 from gnnplace.frontends.torch.calls import call_of, tensors
+from gnnplace.frontends.torch.fakes import StepFakes
 from gnnplace.frontends.torch.flat_step import Argument, FlatStep, Loss, Updating, layers_of
 from gnnplace.frontends.torch.inputs import Inputs, uncompiled
 from gnnplace.frontends.torch.refusals import check_built, check_strided, explained, silenced
@@ -43,7 +43,7 @@ def trace(module: nn.Module, loss: Loss, inputs: Inputs, updating: Updating) -> 
     """
     check_built(module)
     step = FlatStep(module, loss, inputs, updating)
-    with uncompiled(), FakeTensorMode(allow_non_fake_inputs=True), CompositeLstm(), silenced():
+    with uncompiled(), StepFakes(), CompositeLstm(), silenced():
         try:
             program = make_fx(step.run, tracing_mode="real")(*map(fake, step.tensors))
         except ValueError:

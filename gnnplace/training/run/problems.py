@@ -93,7 +93,7 @@ def _costed(
 ) -> tuple[Problem, ...]:
     posed = zip(config.problems, config.costs or [None] * len(config.problems), strict=True)
     return tuple(
-        sources.costed(graphs[text], machines[cluster], costs, terminal.progress(quiet))
+        sources.costed(graphs[text], machines[cluster], costs, terminal.progress(quiet), terminal.warn)
         for (text, cluster), costs in posed
     )
 

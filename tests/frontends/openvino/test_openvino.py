@@ -116,7 +116,7 @@ def test_what_shapes_and_constants_decide_is_known_before_the_step(read):
     assert kinds["target"] == "Constant" and kinds["mask"] == "initializer" and graph.persistent_bytes.sum() == 24 * 4
 
 
-def test_random_numbers_and_unknown_layers_are_not_folded(read, caplog):
+def test_random_numbers_and_unknown_layers_are_not_folded(read):
     found = read(
         const("shape", [2], "I64"), const("low", []), const("high", []),
         layer("RandomUniform", "noise", "shape low high", [[4, 3]], version="opset8"),
@@ -125,7 +125,7 @@ def test_random_numbers_and_unknown_layers_are_not_folded(read, caplog):
     graph = found.graph
     assert graph.kernel[op_of(graph, "noise")] and graph.canonical_kind[op_of(graph, "noise")] == "random"
     assert graph.kernel[op_of(graph, "mine")] and graph.kind[op_of(graph, "mine")] == "extension.Odd"
-    assert found.uncounted == {"extension.Odd": 1} and "extension.Odd" in caplog.text
+    assert found.uncounted == {"extension.Odd": 1}
 
 
 def test_a_small_unknown_layer_of_constants_runs_at_each_step(read):

@@ -23,7 +23,7 @@ from datasets.build import (
 from datasets.build.tensorflow_adam import BETA1, BETA2, EPSILON, RATE, minimize
 from datasets.build_tensorflow import WORKLOADS
 from gnnplace.corpus import manifest
-from gnnplace.frontends.tensorflow.graph import read_step, unknown_kinds
+from gnnplace.frontends.tensorflow.graph import read_step
 from gnnplace.graph import NONE, ComputationGraph
 
 v1 = tf.compat.v1
@@ -60,7 +60,7 @@ def test_every_op_but_the_scalars_of_the_optimiser_has_a_block(workload):
     without = np.flatnonzero(workload.block == NONE)
     assert all(workload.op_names[op].startswith("adam/") or workload.op_names[op] == "train" for op in without)
     assert workload.flops[without].sum() < 10
-    assert not unknown_kinds(workload)
+    assert not workload.uncounted
 
 
 def test_layers_have_all_phases_and_variables_one_read(workload):

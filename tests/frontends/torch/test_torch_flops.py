@@ -26,7 +26,7 @@ class Scaled(torch.nn.Module):
 def traced(*shape: int, loss: str) -> ComputationGraph:
     """The step of the loss of that name on an input of this shape, all of whose ops must have a rule."""
     step = training_step(Scaled(), LOSSES[loss], (torch.rand(*shape),), name=loss)
-    assert not step.uncounted
+    assert not step.graph.uncounted
     return step.graph
 
 

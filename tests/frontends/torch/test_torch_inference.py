@@ -49,7 +49,7 @@ def test_it_holds_the_forward_pass_and_nothing_else(small: TracedStep) -> None:
     assert set(graph.phase.values) == {"forward", "other"}
     assert [int(graph.flops[index(graph, name)]) for name in called] == [0, 2 * 16 * 4 * 8, 16 * 8, 0, 2 * 16 * 8 * 2]
     assert small.capture == "export"
-    assert not small.uncounted
+    assert not small.graph.uncounted
 
 
 def test_parameters_have_no_optimiser(small: TracedStep) -> None:
