@@ -45,6 +45,7 @@ from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 Capture = Literal["export", "make_fx"]
 BACKWARD = ("backward_data", "backward_weight")
 SUMS = ("aten.add", "aten.add_")
+OF_EXAMPLE = ", sizes of the example"
 log = logging.getLogger(__name__)
 
 
@@ -61,7 +62,9 @@ class TracedStep:
 
 
 def traced_step(traced: Trace, name: str, capture: Capture) -> TracedStep:
-    """The graph of a trace."""
+    """The graph of a trace. Its name says so if sizes are those of the example inputs."""
+    if traced.sizes is not None:
+        name = f"{name.removesuffix(OF_EXAMPLE)}{OF_EXAMPLE}"
     builder = _Builder(traced)
     for node in traced.graph.nodes:
         builder.add(node)

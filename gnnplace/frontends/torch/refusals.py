@@ -1,4 +1,4 @@
-"""One-line explanations of failed traces: the cause, the line of the module's code, and a remedy.
+"""One-line explanations of failed traces: the cause, the lines of the library and of the user, and a remedy.
 
 Torch's own logs are silenced.
 """
@@ -6,12 +6,16 @@ Torch's own logs are silenced.
 from __future__ import annotations
 
 import io
+import linecache
 import logging
+import re
+import sysconfig
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
+from types import FrameType
 
 import torch
 from torch import Tensor, nn
@@ -21,29 +25,87 @@ from torch.nn.parameter import is_lazy
 NEEDS_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
 UNALLOCATED = "its data is not allocated yet"  # the message of a kernel that got fake tensors
 _OURS = (Path(__file__).parent, Path(torch.__file__).parent)
+_STANDARD = (Path(sysconfig.get_path("stdlib")),)
+_PACKAGES = {"site-packages", "dist-packages"}
+EXAMPLE = 'sizes="example" takes them from the example inputs'
+ADVICE = {  # by a part of the op's name; the first that fits
+    "ctc_loss": "give the lengths of inputs and targets as tuples of ints",
+    "pack_padded": "give the lengths as Python numbers",
+    "local_scalar_dense": f"decide by Python values or with torch.where, or {EXAMPLE}",
+    "is_nonzero": f"decide by Python values or with torch.where, or {EXAMPLE}",
+    "equal": f"compare Python values, or {EXAMPLE}",
+    "": f"keep sizes fixed (torch.where for a mask, output_size=... for repeat_interleave), or {EXAMPLE}",
+}
+OF_EXAMPLE = (
+    "these depend on parameters or random numbers, or an input has no values, so example inputs don't tell them; capture "
+    "the part of the module that does not need them"
+)
+EXPERTS = (
+    "keep the sizes of experts fixed: a fixed capacity for each, or products with all weights "
+    "(transformers: config._experts_implementation = 'batched_mm')"
+)
+_EXPERT = re.compile(r"moe|mixture|expert|router", re.IGNORECASE)
 
 
-def explained(error: Exception) -> str:
-    """The cause of a failed capture in one line: the op or error, the line of the module's code, and a remedy."""
+def explained(error: Exception, sizes: str | None = None) -> str:
+    """The cause of a failed capture in one line: the op or error, the lines of code, and a remedy.
+
+    `sizes` is the step's.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     if isinstance(error, NEEDS_VALUES) or UNALLOCATED in str(error):
-        what = (
-            f"{getattr(error, 'func', 'a kernel')} needs the values of its tensors, but a step is captured "
-            "without values"
-        )
-        advice = (
-            "decide by plain Python values or with torch.where, or capture the part of the module that does "
-            "not need them"
-        )
-        if isinstance(error, DynamicOutputShapeException):
-            advice = (
-                "keep shapes fixed (a router of experts: top k, and a fixed capacity for each of them), or " + advice
-            )
+        op = str(getattr(error, "func", "a kernel"))
+        what = f"{op} needs the values of its tensors, but a step is captured without values"
+        advice = _advice(op, [frame for frame in frames if not _is_ours(frame.f_code.co_filename)], sizes)
     else:
         what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         advice = "check that the module runs on these inputs, or capture the part of it that does"
-    theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_ours(frame.filename)]
-    where = f" at {theirs[-1].filename}:{theirs[-1].lineno} ({(theirs[-1].line or '').strip()})" if theirs else ""
-    return f"module: {what}{where}; {advice}"
+    lines = traceback.walk_tb(error.__traceback__)
+    return f"module: {what}{_place([(frame.f_code.co_filename, line) for frame, line in lines])}; {advice}"
+
+
+def place_of_caller() -> str:
+    """The lines of the code that runs now, of the library and of the user, within the module that is captured."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None)][::-1]
+    first = next((number for number, (file, _) in enumerate(frames) if _OURS[0] in Path(file).parents), 0)
+    return _place(frames[first:])
+
+
+def _advice(op: str, frames: Sequence[FrameType], sizes: str | None) -> str:
+    """A remedy for an op that needs values within these frames."""
+    if "local_scalar_dense" in op and (knobs := _layer_drops(frames)):
+        return f"layers are skipped at random: build the module with {' and '.join(f'{knob}=0' for knob in knobs)}"
+    if any(_EXPERT.search(frame.f_code.co_qualname) for frame in frames):
+        return EXPERTS
+    if sizes == "example":
+        return OF_EXAMPLE
+    return next(advice for part, advice in ADVICE.items() if part in op)
+
+
+def _layer_drops(frames: Sequence[FrameType]) -> list[str]:
+    """The knobs of LayerDrop that the innermost frame reads, as the module's or its configuration's attributes."""
+    if not frames or not any("layerdrop" in name for name in frames[-1].f_code.co_names):
+        return []
+    module = frames[-1].f_locals.get("self")
+    config = getattr(module, "config", None)
+    holders = (("config.", config), ("", module)) if config is not None else (("", module),)
+    for prefix, holder in holders:
+        if knobs := [f"{prefix}{name}" for name, value in vars(holder).items() if "layerdrop" in name and value]:
+            return knobs
+    return []
+
+
+def _place(lines: Iterable[tuple[str, int]]) -> str:
+    """The innermost line that is not ours and, if that is a library's, the line of the user that called it."""
+    theirs = [(file, line) for file, line in lines if not _is_ours(file)]
+    users = [(file, line) for file, line in theirs if not _is_library(file)]
+    words = [f"at {_line(*theirs[-1])}"] if theirs else []
+    words += [f"called at {_line(*users[-1])}"] if users and users[-1] != theirs[-1] else []
+    return "".join(f" {', '.join(words)}" if words else "")
+
+
+def _line(file: str, line: int) -> str:
+    return f"{file}:{line} ({linecache.getline(file, line).strip()})"
 
 
 def check_built(module: nn.Module) -> None:
@@ -80,4 +142,12 @@ def silenced() -> Iterator[None]:
 
 def _is_ours(file: str) -> bool:
     """Whether a traceback line belongs to gnnplace or torch, not to the module."""
-    return file.startswith("<") or any(folder in Path(file).parents for folder in _OURS)
+    return file.startswith("<") or _is_within(file, _OURS)
+
+
+def _is_library(file: str) -> bool:
+    return bool(_PACKAGES & set(Path(file).parts)) or _is_within(file, _STANDARD)
+
+
+def _is_within(file: str, folders: Sequence[Path]) -> bool:
+    return any(folder in Path(file).parents for folder in folders)
