@@ -272,7 +272,7 @@ class PlacedInference(PlacedModule):
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The module's outputs for inputs, in the containers that it returns."""
         values = dict(zip(self._nodes, self._run(self._read(inputs, named)), strict=True))
-        return with_tensors(self._example, iter([values[node] for node in self._output_nodes]))
+        return with_tensors(self._example, [values[node] for node in self._output_nodes])
 
     def _named(self, values: Mapping[Node, Tensor]) -> Mapping[str, Tensor]:
         return {f"output {number}": values[node] for number, node in enumerate(self._output_nodes)}

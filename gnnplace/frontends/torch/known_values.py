@@ -22,13 +22,13 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from gnnplace.frontends.torch.buffers import storage_of
 from gnnplace.frontends.torch.calls import Call
+from gnnplace.frontends.torch.flat_step import Argument
 from gnnplace.frontends.torch.refusals import NEEDS_VALUES, place_of_caller
 from gnnplace.frontends.torch.value_sizes import Recorded, Slot, ValueDependentSizes, called
 
 Sizes = Literal["example"] | None
 MOST_ELEMENTS = 2**16  # of a known tensor that depends on no input
 _aten = torch.ops.aten
-_UNDEFINED = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted"}
 
 
 @dataclass(eq=False)
@@ -41,35 +41,34 @@ class _Memory:
 
 
 @dataclass(frozen=True, eq=False)
-class _Known:
+class _Twin:
     value: Tensor
     slot: Slot
     memory: _Memory
 
 
 @dataclass(frozen=True, eq=False)
-class _KnownCall:
+class _TwinCall:
     """A call of an op, with what is known of each of its tensors."""
 
     func: torch._ops.OpOverload
     leaves: tuple[Any, ...]
-    known: tuple[_Known | None, ...]
+    twins: tuple[_Twin | None, ...]
     structure: pytree.TreeSpec
 
     @property
     def is_known(self) -> bool:
-        pairs = zip(self.leaves, self.known, strict=True)
-        return all(known is not None for leaf, known in pairs if isinstance(leaf, Tensor))
+        pairs = zip(self.leaves, self.twins, strict=True)
+        return all(twin is not None for leaf, twin in pairs if isinstance(leaf, Tensor))
 
     @property
     def is_determined(self) -> bool:
         """Whether the op's result depends on nothing but its arguments."""
-        name = self.func._schema.name.removeprefix("aten::")
-        return torch.Tag.nondeterministic_seeded not in self.func.tags and name not in _UNDEFINED
+        return torch.Tag.nondeterministic_seeded not in self.func.tags
 
     @property
     def memories(self) -> list[_Memory]:
-        return [known.memory for known in self.known if known is not None]
+        return [twin.memory for twin in self.twins if twin is not None]
 
     @property
     def of_inputs(self) -> bool:
@@ -77,19 +76,19 @@ class _KnownCall:
 
     def memory_of(self, value: Tensor) -> _Memory | None:
         """The memory of an argument that a value shares."""
-        shared = (each.memory for each in self.known if each and storage_of(each.value) == storage_of(value))
+        shared = (each.memory for each in self.twins if each and storage_of(each.value) == storage_of(value))
         return next(shared, None)
 
     def run(self) -> Any:
         """The op's result on the values, on this host."""
-        pairs = zip(self.leaves, self.known, strict=True)
-        leaves = [leaf if known is None else known.value for leaf, known in pairs]
+        pairs = zip(self.leaves, self.twins, strict=True)
+        leaves = [leaf if twin is None else twin.value for leaf, twin in pairs]
         return called(self.func, leaves, self.structure)
 
     def with_slots(self) -> tuple[Any, ...]:
         """The leaves of the arguments, with slots for tensors."""
-        pairs = zip(self.leaves, self.known, strict=True)
-        return tuple(leaf if known is None else known.slot for leaf, known in pairs)
+        pairs = zip(self.leaves, self.twins, strict=True)
+        return tuple(leaf if twin is None else twin.slot for leaf, twin in pairs)
 
 
 class KnownValues(FakeTensorMode):
@@ -98,24 +97,28 @@ class KnownValues(FakeTensorMode):
     def __init__(self, sizes: Sizes = None) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self._is_example = sizes == "example"
-        self._known: Any = WeakIdKeyDictionary()
-        self._outside: dict[int, tuple[Tensor, _Known]] = {}  # tensors that are not fake, by id
+        self._twins: Any = WeakIdKeyDictionary()
+        self._outside: dict[int, tuple[Tensor, _Twin]] = {}  # tensors that are not fake, by id
         self._arguments: dict[int, Slot] = {}
         self._records: list[Recorded] = []
         self._count = 0
         self._is_part = False
 
-    def hold(self, tensor: Tensor, value: Tensor, argument: int) -> None:
-        """Notes the value of the fake tensor that is argument number `argument` of the trace, if it has one."""
-        if self._is_example and not value.is_meta and not isinstance(value, FakeTensor):
-            with unset_fake_temporarily():
-                own = value.detach().to("cpu", copy=True)
-            known = self._known[tensor] = _Known(own, Slot(self._number()), _Memory(self._number(), of_inputs=True))
-            self._arguments[argument] = known.slot
+    def hold(self, tensors: Sequence[Tensor], values: Sequence[Tensor], arguments: Sequence[Argument]) -> None:
+        """Notes the values of the fake tensors that are the arguments of a trace: those of inputs and buffers."""
+        for number, (tensor, value, argument) in enumerate(zip(tensors, values, arguments, strict=True)):
+            self._twins.pop(tensor, None)
+            has_values = not value.is_meta and not isinstance(value, FakeTensor)
+            if self._is_example and has_values and argument.role in ("input", "buffer"):
+                with unset_fake_temporarily():
+                    copy = value.detach().to("cpu", copy=True)
+                memory = _Memory(self._number(), of_inputs=True)
+                twin = self._twins[tensor] = _Twin(copy, Slot(self._number()), memory)
+                self._arguments[number] = twin.slot
 
     def sizes(self) -> ValueDependentSizes | None:
         """What the trace took from the values of inputs and buffers; None if nothing."""
-        outside = {known.slot: value for value, known in self._outside.values()}
+        outside = {twin.slot: value for value, twin in self._outside.values()}
         return ValueDependentSizes.of(self._records, self._arguments, outside)
 
     @no_type_check
@@ -151,61 +154,61 @@ class KnownValues(FakeTensorMode):
             self._lose(func, args, kwargs)
         return result
 
-    def _call(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> _KnownCall:
+    def _call(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> _TwinCall:
         leaves, structure = pytree.tree_flatten((args, kwargs))
-        known = tuple(self._of(leaf) if isinstance(leaf, Tensor) else None for leaf in leaves)
-        return _KnownCall(func, tuple(leaves), known, structure)
+        twins = tuple(self._of(leaf) if isinstance(leaf, Tensor) else None for leaf in leaves)
+        return _TwinCall(func, tuple(leaves), twins, structure)
 
-    def _needed(self, call: _KnownCall) -> Any:
+    def _needed(self, call: _TwinCall) -> Any:
         """The result of an op that needs values, all of which are known."""
         values = call.run()
         result = pytree.tree_map_only(Tensor, self._fake, values)
         self._note(call, result, values, is_needed=call.of_inputs)
         return result
 
-    def _note(self, call: _KnownCall, result: Any, values: Any, is_needed: bool) -> None:
+    def _note(self, call: _TwinCall, result: Any, values: Any, is_needed: bool) -> None:
         """Notes the values of an op's result; records the op if values of inputs may lead to it."""
         if call.func._schema.is_mutable:
             for memory in call.memories:
                 memory.of_inputs |= call.of_inputs
         pairs = list(zip(pytree.tree_leaves(result), pytree.tree_leaves(values), strict=True))
-        known = [self._result(call, fake, value) if isinstance(value, Tensor) else None for fake, value in pairs]
+        twins = [self._result(call, fake, value) if isinstance(value, Tensor) else None for fake, value in pairs]
         if self._is_example:
             self._records.append(
                 Recorded(
-                    call.func, call.with_slots(), call.structure, tuple(each and each.slot for each in known),
-                    frozenset(memory.number for memory in (*call.memories, *(each.memory for each in known if each))),
+                    call.func, call.with_slots(), call.structure, tuple(None if twin is None else twin.slot for twin in twins),
+                    frozenset(memory.number for memory in (*call.memories, *(twin.memory for twin in twins if twin))),
                     tuple(tuple(value.shape) if isinstance(value, Tensor) else value for _, value in pairs),
                     place_of_caller() if is_needed else None,
                 )
             )  # fmt: skip
 
-    def _result(self, call: _KnownCall, fake: Tensor, value: Tensor) -> _Known:
-        before = self._known.get(fake)
+    def _result(self, call: _TwinCall, fake: Tensor, value: Tensor) -> _Twin:
+        before = self._twins.get(fake)
         if before is None or before.value is not value:
             memory = call.memory_of(value) or _Memory(self._number(), call.of_inputs)
-            self._known[fake] = before = _Known(value, Slot(self._number()), memory)
+            self._twins[fake] = before = _Twin(value, Slot(self._number()), memory)
         return before
 
     def _lose(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         names = [argument.name for argument in func._schema.arguments]
         for tensor in Call(func, dict(zip(names, args, strict=False)) | dict(kwargs), ()).written:
-            if (known := self._of(tensor)) is not None:
-                known.memory.is_lost = True
+            if (twin := self._of(tensor)) is not None:
+                twin.memory.is_lost = True
 
-    def _of(self, tensor: Tensor) -> _Known | None:
+    def _of(self, tensor: Tensor) -> _Twin | None:
         """What is known of a tensor; None if its values are unknown."""
         if isinstance(tensor, FakeTensor):
-            known = self._known.get(tensor)
-            return None if known is None or known.memory.is_lost else known
+            twin = self._twins.get(tensor)
+            return None if twin is None or twin.memory.is_lost else twin
         if tensor.is_meta or type(tensor) not in (Tensor, torch.nn.Parameter):
             return None
         if id(tensor) not in self._outside:
             memory = _Memory(self._number(), of_inputs=False)
-            self._outside[id(tensor)] = tensor, _Known(tensor.detach(), Slot(self._number()), memory)
+            self._outside[id(tensor)] = tensor, _Twin(tensor.detach(), Slot(self._number()), memory)
         return self._outside[id(tensor)][1]
 
-    def _is_kept(self, call: _KnownCall, result: Any) -> bool:
+    def _is_kept(self, call: _TwinCall, result: Any) -> bool:
         """Whether the values of a result are kept: those of inputs, and small ones."""
         sizes = [leaf.numel() for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor)]
         return self._is_example or call.of_inputs or max(sizes, default=0) <= MOST_ELEMENTS

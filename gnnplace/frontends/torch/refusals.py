@@ -12,7 +12,7 @@ import re
 import sysconfig
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from types import FrameType
@@ -23,7 +23,9 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.nn.parameter import is_lazy
 
 NEEDS_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
+NUMPY = ".numpy() is not supported"
 UNALLOCATED = "its data is not allocated yet"  # the message of a kernel that got fake tensors
+Line = tuple[FrameType, int]  # a frame and its line
 _OURS = (Path(__file__).parent, Path(torch.__file__).parent)
 _STANDARD = (Path(sysconfig.get_path("stdlib")),)
 _PACKAGES = {"site-packages", "dist-packages"}
@@ -33,16 +35,17 @@ ADVICE = {  # by a part of the op's name; the first that fits
     "pack_padded": "give the lengths as Python numbers",
     "local_scalar_dense": f"decide by Python values or with torch.where, or {EXAMPLE}",
     "is_nonzero": f"decide by Python values or with torch.where, or {EXAMPLE}",
+    "numpy": "compute with tensors in place of NumPy's arrays",
     "equal": f"compare Python values, or {EXAMPLE}",
     "": f"keep sizes fixed (torch.where for a mask, output_size=... for repeat_interleave), or {EXAMPLE}",
 }
 OF_EXAMPLE = (
-    "these depend on parameters or random numbers, or an input has no values, so example inputs don't tell them; capture "
-    "the part of the module that does not need them"
+    "these depend on parameters or random numbers, or an input has no values, so example inputs don't tell them; "
+    "capture the part of the module that does not need them"
 )
 EXPERTS = (
-    "keep the sizes of experts fixed: a fixed capacity for each, or products with all weights "
-    "(transformers: config._experts_implementation = 'batched_mm')"
+    "keep shapes fixed (a router of experts: top k, and a fixed capacity for each of them; in transformers "
+    "config._experts_implementation = 'batched_mm')"
 )
 _EXPERT = re.compile(r"moe|mixture|expert|router", re.IGNORECASE)
 
@@ -52,23 +55,30 @@ def explained(error: Exception, sizes: str | None = None) -> str:
 
     `sizes` is the step's.
     """
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    if isinstance(error, NEEDS_VALUES) or UNALLOCATED in str(error):
-        op = str(getattr(error, "func", "a kernel"))
+    lines = _of_module(list(traceback.walk_tb(error.__traceback__)))
+    if isinstance(error, NEEDS_VALUES) or UNALLOCATED in str(error) or NUMPY in str(error):
+        op = "numpy()" if NUMPY in str(error) else str(getattr(error, "func", "a kernel"))
         what = f"{op} needs the values of its tensors, but a step is captured without values"
-        advice = _advice(op, [frame for frame in frames if not _is_ours(frame.f_code.co_filename)], sizes)
+        advice = _advice(op, [frame for frame, _ in lines], sizes)
     else:
         what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         advice = "check that the module runs on these inputs, or capture the part of it that does"
-    lines = traceback.walk_tb(error.__traceback__)
-    return f"module: {what}{_place([(frame.f_code.co_filename, line) for frame, line in lines])}; {advice}"
+    return f"module: {what}{_place(lines)}; {advice}"
 
 
 def place_of_caller() -> str:
     """The lines of the code that runs now, of the library and of the user, within the module that is captured."""
-    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None)][::-1]
-    first = next((number for number, (file, _) in enumerate(frames) if _OURS[0] in Path(file).parents), 0)
-    return _place(frames[first:])
+    lines = [*traceback.walk_stack(None)][::-1]
+    first = next(number for number, (frame, _) in enumerate(lines) if _is_within(frame.f_code.co_filename, _OURS[:1]))
+    return _place(_of_module(lines[first:]))
+
+
+def _of_module(lines: Sequence[Line]) -> list[Line]:
+    """The frames of the module's code, with their lines: those outside gnnplace and torch, before a mode of ours."""
+    modes = (str(_OURS[0] / name) for name in ("known_values.py", "recurrences.py"))
+    files = [frame.f_code.co_filename for frame, _ in lines]
+    end = min((files.index(mode) for mode in modes if mode in files), default=len(files))
+    return [line for line, file in zip(lines[:end], files, strict=False) if not _is_ours(file)]
 
 
 def _advice(op: str, frames: Sequence[FrameType], sizes: str | None) -> str:
@@ -77,7 +87,7 @@ def _advice(op: str, frames: Sequence[FrameType], sizes: str | None) -> str:
         return f"layers are skipped at random: build the module with {' and '.join(f'{knob}=0' for knob in knobs)}"
     if any(_EXPERT.search(frame.f_code.co_qualname) for frame in frames):
         return EXPERTS
-    if sizes == "example":
+    if sizes == "example" and "numpy" not in op:
         return OF_EXAMPLE
     return next(advice for part, advice in ADVICE.items() if part in op)
 
@@ -95,17 +105,17 @@ def _layer_drops(frames: Sequence[FrameType]) -> list[str]:
     return []
 
 
-def _place(lines: Iterable[tuple[str, int]]) -> str:
-    """The innermost line that is not ours and, if that is a library's, the line of the user that called it."""
-    theirs = [(file, line) for file, line in lines if not _is_ours(file)]
-    users = [(file, line) for file, line in theirs if not _is_library(file)]
-    words = [f"at {_line(*theirs[-1])}"] if theirs else []
-    words += [f"called at {_line(*users[-1])}"] if users and users[-1] != theirs[-1] else []
-    return "".join(f" {', '.join(words)}" if words else "")
+def _place(lines: Sequence[Line]) -> str:
+    """The innermost line and, if that is a library's, the line of the user that called it."""
+    users = [line for line in lines if not _is_library(line[0].f_code.co_filename)]
+    words = [f"at {_words(*lines[-1])}"] if lines else []
+    words += [f"called at {_words(*users[-1])}"] if users and users[-1] != lines[-1] else []
+    return f" {', '.join(words)}" if words else ""
 
 
-def _line(file: str, line: int) -> str:
-    return f"{file}:{line} ({linecache.getline(file, line).strip()})"
+def _words(frame: FrameType, number: int) -> str:
+    file = frame.f_code.co_filename
+    return f"{file}:{number} ({linecache.getline(file, number).strip()})"
 
 
 def check_built(module: nn.Module) -> None:

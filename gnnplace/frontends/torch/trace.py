@@ -5,7 +5,6 @@ Fake tensors need no memory and no arithmetic. Every node carries its scope.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -42,25 +41,16 @@ def trace(module: nn.Module, loss: Loss, inputs: Inputs, updating: Updating, siz
     """
     check_built(module)
     step = FlatStep(module, loss, inputs, updating)
-    with uncompiled(), KnownValues(sizes) as known, Recurrences(), silenced():
+    with uncompiled(), KnownValues(sizes) as values, Recurrences(), silenced():
         fakes = tuple(map(fake, step.tensors))
-        hold(known, fakes, step.tensors, step.arguments)
+        values.hold(fakes, step.tensors, step.arguments)
         try:
             program = make_fx(step.run, tracing_mode="real")(*fakes)
         except ValueError:
             raise
         except Exception as error:  # the module may raise anything
             raise ValueError(explained(error, sizes)) from error
-    return trace_of(program, step.arguments, module, known.sizes())
-
-
-def hold(
-    known: KnownValues, fakes: Sequence[Tensor], tensors: Sequence[Tensor], arguments: Sequence[Argument]
-) -> None:
-    """Notes the values of the inputs and buffers among the arguments of a trace."""
-    for number, (tensor, value, argument) in enumerate(zip(fakes, tensors, arguments, strict=True)):
-        if argument.role in ("input", "buffer"):
-            known.hold(tensor, value, number)
+    return trace_of(program, step.arguments, module, values.sizes())
 
 
 def trace_of(

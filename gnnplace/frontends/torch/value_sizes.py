@@ -1,4 +1,4 @@
-"""What a traced step has taken from the values of its inputs and buffers, and the check that other inputs give the same.
+"""What a traced step takes from the values of its inputs and buffers, and the check that other inputs give the same.
 
 The ops that lead from inputs and buffers to a size or a number are recorded in the order of the trace, so that writes
 in place keep their place among them. They are index arithmetic, small beside the step.

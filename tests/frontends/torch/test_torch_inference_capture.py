@@ -19,9 +19,9 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 from gnnplace.frontends.torch import inference as torch_inference
 from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.frontends.torch.inference import inference
+from gnnplace.frontends.torch.recurrences import Recurrences
 from gnnplace.frontends.torch.scopes import time_step
 from gnnplace.frontends.torch.step import TorchInference
-from gnnplace.frontends.torch.recurrences import Recurrences
 from gnnplace.graph import ComputationGraph
 
 PRODUCTS = ("matmul", "batch_matmul", "conv", "attention")
