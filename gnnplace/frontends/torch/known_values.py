@@ -148,11 +148,18 @@ class KnownValues(FakeTensorMode):
             raise
         if is_part:
             return result
-        if call.is_known and call.is_determined and self._is_kept(call, result):
-            self._note(call, result, call.run(), is_needed=False)
-        elif func._schema.is_mutable:
+        if not (call.is_known and call.is_determined and self._is_kept(call, result) and self._follow(call, result)):
             self._lose(func, args, kwargs)
         return result
+
+    def _follow(self, call: _TwinCall, result: Any) -> bool:
+        """Runs an op on values and notes those of its result. False if the op fails on them, as on another device."""
+        try:
+            values = call.run()
+        except Exception:  # a kernel may raise anything
+            return False
+        self._note(call, result, values, is_needed=False)
+        return True
 
     def _call(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> _TwinCall:
         leaves, structure = pytree.tree_flatten((args, kwargs))
@@ -174,14 +181,13 @@ class KnownValues(FakeTensorMode):
         pairs = list(zip(pytree.tree_leaves(result), pytree.tree_leaves(values), strict=True))
         twins = [self._result(call, fake, value) if isinstance(value, Tensor) else None for fake, value in pairs]
         if self._is_example:
+            slots = tuple(None if twin is None else twin.slot for twin in twins)
+            memories = (*call.memories, *(twin.memory for twin in twins if twin is not None))
+            expected = tuple(tuple(value.shape) if isinstance(value, Tensor) else value for _, value in pairs)
+            touched, place = frozenset(memory.number for memory in memories), place_of_caller() if is_needed else None
             self._records.append(
-                Recorded(
-                    call.func, call.with_slots(), call.structure, tuple(None if twin is None else twin.slot for twin in twins),
-                    frozenset(memory.number for memory in (*call.memories, *(twin.memory for twin in twins if twin))),
-                    tuple(tuple(value.shape) if isinstance(value, Tensor) else value for _, value in pairs),
-                    place_of_caller() if is_needed else None,
-                )
-            )  # fmt: skip
+                Recorded(call.func, call.with_slots(), call.structure, slots, touched, expected, place)
+            )
 
     def _result(self, call: _TwinCall, fake: Tensor, value: Tensor) -> _Twin:
         before = self._twins.get(fake)
@@ -191,6 +197,7 @@ class KnownValues(FakeTensorMode):
         return before
 
     def _lose(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Notes that an op has written what is unknown."""
         names = [argument.name for argument in func._schema.arguments]
         for tensor in Call(func, dict(zip(names, args, strict=False)) | dict(kwargs), ()).written:
             if (twin := self._of(tensor)) is not None:
@@ -201,7 +208,7 @@ class KnownValues(FakeTensorMode):
         if isinstance(tensor, FakeTensor):
             twin = self._twins.get(tensor)
             return None if twin is None or twin.memory.is_lost else twin
-        if tensor.is_meta or type(tensor) not in (Tensor, torch.nn.Parameter):
+        if tensor.device.type != "cpu" or type(tensor) not in (Tensor, torch.nn.Parameter):
             return None
         if id(tensor) not in self._outside:
             memory = _Memory(self._number(), of_inputs=False)
