@@ -14,8 +14,9 @@ from gnnplace.exports.lent import lent
 from gnnplace.exports.refusal import Fault, TrialResult, error_line, listed
 from gnnplace.frontends.torch.inference import evaluating
 from gnnplace.frontends.torch.inputs import ExampleInputs
+from gnnplace.frontends.torch.recurrences import Recurrences
 from gnnplace.frontends.torch.step import TorchInference, TorchStep
-from gnnplace.frontends.torch.trace import CompositeLstm, fake
+from gnnplace.frontends.torch.trace import fake
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -23,7 +24,7 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 def try_stages(step: TorchStep | TorchInference, first: Sequence[str]) -> TrialResult:
     """The result of cutting the step's module before the `first` module of each later stage. The module is restored."""
     try:
-        with lent(step.module), CompositeLstm():
+        with lent(step.module), Recurrences():
             if isinstance(step, TorchStep):
                 reason = _refusal(step, first)
             else:

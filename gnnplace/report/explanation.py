@@ -22,7 +22,7 @@ from gnnplace.report.chain_words import Step, Stretch, because, shortened, stepp
 from gnnplace.result import StepResult
 from gnnplace.schedules.critical_chain import chain_ns
 from gnnplace.simulator.simulator import simulate
-from gnnplace.units.modules import Modules
+from gnnplace.units.modules import Modules, of_pytorch
 from gnnplace.units.units import colocation_closure
 
 MOST_SIMULATED_OPS = 4_000_000  # ops in all simulations of moved modules: some seconds
@@ -227,10 +227,10 @@ def _devices_after(step: Step, move: ModuleMove) -> Int32[np.ndarray, " ops"]:
 
 def _named(step: Step, name: str) -> Bool[np.ndarray, " ops"]:
     """The ops of a module, of all modules below a name, or of an op and all ops that are colocated with it."""
-    ops = _with_prefix(step.modules, name)
+    graph = step.problem.graph
+    ops = _with_prefix(step.modules, name, (".",) if of_pytorch(graph) else (".", "/"))
     if ops.any():
         return ops
-    graph = step.problem.graph
     if name in graph.op_names:
         closure = colocation_closure(graph)
         return closure == closure[graph.op_names.index(name)]
@@ -241,9 +241,9 @@ def _named(step: Step, name: str) -> Bool[np.ndarray, " ops"]:
     )
 
 
-def _with_prefix(modules: Modules, name: str) -> Bool[np.ndarray, " ops"]:
-    """The ops of the module `name` and of the modules inside it."""
-    inside = (f"{name}.", f"{name}/")
+def _with_prefix(modules: Modules, name: str, separators: tuple[str, ...]) -> Bool[np.ndarray, " ops"]:
+    """The ops of the module `name` and of the modules inside it, whose names go on after a separator."""
+    inside = tuple(f"{name}{separator}" for separator in separators)
     rows = [row for row, module in enumerate(modules.names) if module == name or module.startswith(inside)]
     return np.isin(modules.module, rows)
 

@@ -17,12 +17,13 @@ from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.simulator.simulator import simulate
 from gnnplace.units.granularity import devices_of_modules, granularity
-from gnnplace.units.modules import modules
+from gnnplace.units.modules import modules, of_pytorch
 
 MOST_ROWS = 30
 DEEPEST = 4  # levels of a layer's name
 MOST_DEVICES = 3  # devices that a row names
 SEPARATORS = re.compile(r"[/.]")
+PYTORCH = re.compile(r"[.]")  # its names may contain a "/"
 
 
 class LayerRow(NamedTuple):
@@ -126,7 +127,8 @@ def _rows(problem: Problem, placement: Placement, depth: int) -> list[LayerRow]:
 
 def _labels(graph: ComputationGraph, depth: int) -> list[str]:
     """The shortened layer of each op; its block or its kind if it has no layer."""
-    short = ["/".join(SEPARATORS.split(layer)[:depth]) for layer in graph.layer.values]
+    separators = PYTORCH if of_pytorch(graph) else SEPARATORS
+    short = ["/".join(separators.split(layer)[:depth]) for layer in graph.layer.values]
     return [
         short[layer] if layer != NONE else _unnamed(graph, op) for op, layer in enumerate(graph.layer.index.tolist())
     ]

@@ -34,6 +34,7 @@ from gnnplace.frontends.torch.inference import example_output, with_tensors
 from gnnplace.frontends.torch.inputs import CallArguments
 from gnnplace.frontends.torch.scopes import scope_of
 from gnnplace.frontends.torch.step import TorchInference, TorchStep
+from gnnplace.frontends.torch.trace import Trace
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
@@ -66,7 +67,7 @@ class GradientStep:
 
 def gradient_step(step: TorchStep, name: str) -> GradientStep:
     """Traces a step without its updates as a graph named `name`. Raises ValueError if it can't be traced."""
-    traced = TorchStep(step.module, step.loss, step.inputs, "sgd").traced(name)
+    traced = TorchStep(step.module, step.loss, step.inputs, "sgd", sizes=step.sizes).traced(name)
     graph, dense, sparse = traced.trace.graph, dict[str, Node](), dict[str, tuple[Rows, ...]]()
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     names = {node: argument.name for node, argument in zip(placeholders, traced.trace.arguments, strict=True)}
@@ -119,6 +120,7 @@ class PlacedModule(nn.Module, ABC):
         self._casts = _casts()
 
     _step: LiveStep
+    _trace: Trace
     _nodes: list[Node]  # of the results
     _draws: int
     _unplaced: Unplaced | None  # until the first call
@@ -190,16 +192,29 @@ class PlacedModule(nn.Module, ABC):
         plan = without_updates(planned(problem, legal(problem, placement)), problem.graph, traced.graph)
         self._nodes, self._draws = list(results), int(np.random.SeedSequence(seed).generate_state(1)[0])
         self._unplaced = Unplaced(step, traced, problem, plan) if check else None
+        self._trace = traced.trace
         self._step = LiveStep(traced, plan, self._user_module[0], results, self._draws)
         self._end = weakref.finalize(self, _close, os.getpid(), self._step)
 
     def _read(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> list[Tensor]:
-        """The tensors of a call's arguments. Raises ValueError if they, or autocast, are not as they were placed."""
+        """The tensors of a call's arguments.
+
+        Raises ValueError if they, autocast, or sizes that depend on values are not as they were placed.
+        """
         if _casts() != self._casts:
             raise ValueError(
                 "autocast: is not as it was when the step was placed; use it within the loss or the module"
             )
-        return self._given.tensors(inputs, named)
+        tensors = self._given.tensors(inputs, named)
+        if self._trace.sizes is not None:
+            buffers, values = dict(self._user_module[0].named_buffers()), iter(tensors)
+            arguments = {
+                number: next(values) if argument.role == "input" else buffers[argument.name]
+                for number, argument in enumerate(self._trace.arguments)
+                if argument.role in ("input", "buffer")
+            }
+            self._trace.sizes.check(arguments)
+        return tensors
 
 
 class PlacedStep(PlacedModule):
@@ -256,14 +271,14 @@ class PlacedInference(PlacedModule):
     def __init__(self, step: TorchInference, problem: Problem, placement: Placement, seed: int, check: bool) -> None:
         super().__init__(step)
         traced = step.traced(problem.graph.name)
-        self._example, self._output_nodes = example_output(step.module, step.inputs), _output_nodes(traced)
+        self._example, self._output_nodes = example_output(step.module, step.inputs, step.sizes), _output_nodes(traced)
         results = {node: torch.empty_like(node.meta["val"], device="meta") for node in self._output_nodes}
         self._start(step, traced, problem, placement, results, seed, check)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The module's outputs for inputs, in the containers that it returns."""
         values = dict(zip(self._nodes, self._run(self._read(inputs, named)), strict=True))
-        return with_tensors(self._example, iter([values[node] for node in self._output_nodes]))
+        return with_tensors(self._example, [values[node] for node in self._output_nodes])
 
     def _named(self, values: Mapping[Node, Tensor]) -> Mapping[str, Tensor]:
         return {f"output {number}": values[node] for number, node in enumerate(self._output_nodes)}

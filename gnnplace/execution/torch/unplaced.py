@@ -70,7 +70,7 @@ class Unplaced:
 
         `results` selects them from the values of the trace's nodes. `number` is the step's, for its random ops.
         """
-        module = copy.deepcopy(self._step.module).to("cpu")
+        module = _copied(self._step.module).to("cpu")
         inputs = [value.detach().to("cpu", copy=True) for value in inputs]
         if self._draws:
             with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -132,6 +132,15 @@ def _inferred(step: TorchInference, module: nn.Module, inputs: Sequence[Tensor])
     positional, named = ExampleInputs(step.inputs).call(inputs)
     with evaluating(module), torch.no_grad():
         return {f"output {number}": output for number, output in enumerate(tensors_in(module(*positional, **named)))}
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """A copy of a module. Raises ValueError if it has none, such as one that keeps a tensor of an earlier step."""
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # a part of the module may raise anything
+        cause = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise ValueError(f"check: the module can't be copied: {cause}; place it without check") from None
 
 
 def _array(tensor: Tensor) -> np.ndarray:

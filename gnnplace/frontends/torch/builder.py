@@ -43,6 +43,7 @@ from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 Capture = Literal["export", "make_fx"]
 BACKWARD = ("backward_data", "backward_weight")
 SUMS = ("aten.add", "aten.add_")
+OF_EXAMPLE = ", sizes of the example"
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,9 @@ class TracedStep:
 
 
 def traced_step(traced: Trace, name: str, capture: Capture) -> TracedStep:
-    """The graph of a trace."""
+    """The graph of a trace. Its name says so if sizes are those of the example inputs."""
+    if traced.sizes is not None:
+        name = f"{name.removesuffix(OF_EXAMPLE)}{OF_EXAMPLE}"
     builder = _Builder(traced)
     for node in traced.graph.nodes:
         builder.add(node)
@@ -77,7 +80,9 @@ class _Builder:
         self._refs: dict[torch.fx.Node, tuple[Ref, ...]] = {}
         self._arguments = iter(traced.arguments)
         self._layers = traced.layers
-        self._reserved = {name for argument in traced.arguments for name in (argument.name, f"{argument.name}/read")}
+        self._reads = _read_names([argument.name for argument in traced.arguments])
+        self._reserved = {*self._reads, *self._reads.values()}
+        self._owners: dict[int, tuple[str, ...]] = {}  # the layers of the variable of each read
         self._variables: dict[str, int] = {}
         self._parameters: set[int] = set()  # reads, and ops that depend on reads alone
         self._update_layers: dict[int, tuple[str, ...]] = {}
@@ -144,10 +149,11 @@ class _Builder:
             return
         tensor = node.meta["val"]
         read = self._append(
-            replace(common, name=f"{name}/read", kind="read", outputs=(_output(tensor, (variable, 0)),)),
+            replace(common, name=self._reads[name], kind="read", outputs=(_output(tensor, (variable, 0)),)),
             ((variable, 0),),
         )
         self._parameters.add(read)
+        self._owners[read] = self._layers[name]
         self._set_outputs(node, read, (tensor,))
         self.buffers.colocate(variable, read)
 
@@ -212,7 +218,7 @@ class _Builder:
             source for source, _ in sources if self._ops[source].kind == "read" or source in self._update_layers
         )
         earlier = self._update_layers.get(changed)  # the update for another lookup in the same table
-        self._update_layers[op] = earlier or self._layers[self._ops[changed].name.removesuffix("/read")]
+        self._update_layers[op] = earlier or self._owners[changed]
 
     def _append(self, op: Op, inputs: Sequence[Ref] | Mapping[Ref, Tensor]) -> int:
         self._ops.append(op if op.phase is not None else replace(op, phase="other"))
@@ -254,6 +260,22 @@ class _Builder:
             BACKWARD[weight] if op.phase in BACKWARD else op.phase
             for op, weight in zip(self._ops, of_weight, strict=True)
         ]
+
+
+def _read_names(names: Sequence[str]) -> dict[str, str]:
+    """The name of the op that reads each variable; the names of variables may contain a `/`, too.
+
+    >>> _read_names(["table", "table/read"])
+    {'table': 'table/read/read', 'table/read': 'table/read/read/read'}
+    """
+    used, reads = set(names), dict[str, str]()
+    for name in dict.fromkeys(names):
+        read = f"{name}/read"
+        while read in used:
+            read += "/read"
+        used.add(read)
+        reads[name] = read
+    return reads
 
 
 def _common(left: frozenset[str] | None, right: frozenset[str] | None) -> frozenset[str] | None:

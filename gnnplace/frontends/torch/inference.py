@@ -13,9 +13,9 @@ The module is not changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from copy import copy
+from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from operator import getitem
 from typing import Any
@@ -28,46 +28,47 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from gnnplace.frontends.torch.buffers import shares
 from gnnplace.frontends.torch.builder import Capture, TracedStep, traced_step
-from gnnplace.frontends.torch.fakes import StepFakes
 from gnnplace.frontends.torch.flat_step import Argument, called_with, replaced
 from gnnplace.frontends.torch.inputs import ExampleInputs, Inputs, uncompiled
+from gnnplace.frontends.torch.known_values import KnownValues, Sizes
+from gnnplace.frontends.torch.recurrences import Recurrences
 from gnnplace.frontends.torch.refusals import check_built, explained, silenced
 from gnnplace.frontends.torch.scopes import Scopes, scope_of
-from gnnplace.frontends.torch.trace import CompositeLstm, fake, trace_of
+from gnnplace.frontends.torch.trace import fake, trace_of
 
 
-def inference(module: nn.Module, inputs: Inputs, *, name: str) -> TracedStep:
+def inference(module: nn.Module, inputs: Inputs, *, name: str, sizes: Sizes = None) -> TracedStep:
     """Captures `module(*inputs)`, or `module(**inputs)` for a mapping, in eval mode.
 
     Containers of tensors may be nested. Raises ValueError (one line) if neither way captures the module, with the
     cause, the line and a remedy.
     """
-    with uncompiled(), evaluating(module), StepFakes(), torch.no_grad(), CompositeLstm():
-        call = _Call(module, inputs)
-        program, capture = _captured(call)
+    with uncompiled(), evaluating(module), KnownValues(sizes) as values, torch.no_grad(), Recurrences():
+        call = _Call(module, inputs, values)
+        program, capture = _captured(call, sizes)
     if not program.graph.output_node().all_input_nodes:
         raise ValueError("module: returns no tensor, so there is nothing to compute; return the wanted tensors")
-    return traced_step(trace_of(program, call.arguments, module), name, capture)
+    return traced_step(trace_of(program, call.arguments, module, values.sizes()), name, capture)
 
 
-def example_output(module: nn.Module, inputs: Inputs) -> Any:
+def example_output(module: nn.Module, inputs: Inputs, sizes: Sizes = None) -> Any:
     """The module's output for the inputs in eval mode, with fake tensors for tensors.
 
     Raises ValueError (one line) if the module needs the value of a tensor. torch.export captures such a module
     nevertheless, if no op reads that value.
     """
-    with uncompiled(), evaluating(module), StepFakes(), torch.no_grad():
-        call = _Call(module, inputs)
+    with uncompiled(), evaluating(module), KnownValues(sizes) as values, torch.no_grad(), Recurrences():
+        call = _Call(module, inputs, values)
         try:
             return call.output()
         except Exception as error:  # the module may raise anything
-            raise ValueError(explained(error)) from None
+            raise ValueError(explained(error, sizes)) from None
 
 
 class _Call(nn.Module):
     """The module's call as a function from flat tensors (parameters, buffers, inputs) to those of its output."""
 
-    def __init__(self, module: nn.Module, inputs: Inputs) -> None:
+    def __init__(self, module: nn.Module, inputs: Inputs, held: KnownValues) -> None:
         super().__init__()
         check_built(module)
         self._module = (module,)  # in a tuple: its parameters are arguments, not parts of this module
@@ -81,6 +82,7 @@ class _Call(nn.Module):
             *(Argument("buffer", name) for name in buffers),
             *(Argument("input", f"input_{index}") for index in range(len(self._inputs.tensors))),
         )
+        held.hold(self.tensors, tensors, self.arguments)
 
     def forward(self, *tensors: Tensor) -> list[Tensor]:
         (module,), scopes = self._module, Scopes()
@@ -103,17 +105,21 @@ class _Call(nn.Module):
         return called_with(values, module, *self._inputs.call(self.tensors[len(self._names) :]))
 
 
-def _captured(call: _Call) -> tuple[torch.fx.GraphModule, Capture]:
-    """The call as flat ATen ops, and the API that captured it. Raises ValueError if none could."""
-    try:
-        with silenced():
-            return _exported(call), "export"
-    except Exception as refused:  # torch.export may raise anything
+def _captured(call: _Call, sizes: Sizes) -> tuple[torch.fx.GraphModule, Capture]:
+    """The call as flat ATen ops, and the API that captured it. Raises ValueError if none could.
+
+    torch.export does not know values of inputs.
+    """
+    with silenced():
         try:
-            with silenced():
-                return make_fx(call.forward, tracing_mode="real")(*call.tensors), "make_fx"
+            if sizes is None:
+                return _exported(call), "export"
+        except Exception:  # torch.export may raise anything
+            pass
+        try:
+            return make_fx(call.forward, tracing_mode="real")(*call.tensors), "make_fx"
         except Exception as error:  # and so may the module
-            raise ValueError(explained(error)) from refused
+            raise ValueError(explained(error, sizes)) from error
 
 
 def _exported(call: _Call) -> torch.fx.GraphModule:
@@ -185,24 +191,18 @@ def tensors_in(value: object) -> Iterator[Tensor]:
         yield from tensors_in([getattr(value, field.name) for field in fields(value)])
 
 
-def with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
-    """A copy of a module's output with its tensors replaced, in order, by `tensors`.
+def with_tensors(value: Any, tensors: Iterable[Tensor]) -> Any:
+    """A copy of a module's output, in its own containers, with its tensors replaced, in order, by `tensors`.
+
+    Raises ValueError for a container that can't be copied.
 
     >>> import torch
-    >>> with_tensors({"logits": torch.zeros(1), "rest": [None]}, iter([torch.ones(1)]))
+    >>> with_tensors({"logits": torch.zeros(1), "rest": [None]}, [torch.ones(1)])
     {'logits': tensor([1.]), 'rest': [None]}
     """
-    if isinstance(value, Tensor):
-        return next(tensors)
-    if isinstance(value, Mapping):
-        items = {key: with_tensors(item, tensors) for key, item in value.items()}
-        return type(value)(**items) if is_dataclass(value) else type(value)(items)  # type: ignore[call-arg]
-    if isinstance(value, list | tuple):
-        parts = [with_tensors(item, tensors) for item in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    if is_dataclass(value) and not isinstance(value, type):
-        duplicate = copy(value)
-        for field in fields(value):
-            object.__setattr__(duplicate, field.name, with_tensors(getattr(value, field.name), tensors))
-        return duplicate
-    return value
+    replacements = {id(old): new for old, new in zip(tensors_in(value), tensors, strict=True)}
+    try:
+        return deepcopy(value, replacements)
+    except Exception as error:  # a container may raise anything
+        cause = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise ValueError(f"module: its output, a {type(value).__name__}, can't be copied: {cause}") from None

@@ -1,22 +1,33 @@
 """Example inputs of a module or a loss, positional or named, in nested containers.
 
 Their tensors are arguments of a trace. A placed step is called with other tensors in the same structure, with the same
-shapes and dtypes (`CallArguments`).
+shapes and dtypes (`CallArguments`). The batch sizes of a packed sequence are numbers of the step, as all values are
+that are no tensors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
 from gnnplace.frontends.torch.refusals import check_strided
 
 Inputs = Sequence[Any] | Mapping[str, Any]
+
+
+class _Packed(NamedTuple):
+    """A packed sequence with numbers for its batch sizes."""
+
+    data: Tensor
+    batch_sizes: tuple[int, ...]
+    sorted_indices: Tensor | None
+    unsorted_indices: Tensor | None
 
 
 class ExampleInputs:
@@ -29,7 +40,7 @@ class ExampleInputs:
     """
 
     def __init__(self, inputs: Inputs) -> None:
-        leaves, self._structure = pytree.tree_flatten(dict(inputs) if isinstance(inputs, Mapping) else tuple(inputs))
+        leaves, self._structure = pytree.tree_flatten(_with_numbers(inputs))
         self._leaves = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         self._places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         self.tensors: tuple[Tensor, ...] = tuple(leaves[place] for place in self._places)
@@ -41,7 +52,7 @@ class ExampleInputs:
         leaves = list(self._leaves)
         for place, tensor in zip(self._places, tensors, strict=True):
             leaves[place] = tensor
-        inputs = pytree.tree_unflatten(leaves, self._structure)
+        inputs = _with_sequences(pytree.tree_unflatten(leaves, self._structure))
         return ((), inputs) if isinstance(inputs, dict) else (inputs, {})
 
 
@@ -55,13 +66,11 @@ class CallArguments:
     def __init__(self, example: Sequence[Any] | Mapping[str, Any], differentiable: bool = False) -> None:
         self._differentiable = differentiable
         self._keys = tuple(example) if isinstance(example, Mapping) else None
-        self._leaves, self._structure = pytree.tree_flatten_with_path(
-            dict(example) if isinstance(example, Mapping) else tuple(example)
-        )
+        self._leaves, self._structure = pytree.tree_flatten_with_path(_with_numbers(example))
 
     def tensors(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> list[Tensor]:
         """The tensors of a call. Raises ValueError for arguments that differ from those of the trace."""
-        leaves, structure = pytree.tree_flatten(self._arguments(positional, named))
+        leaves, structure = pytree.tree_flatten(_with_numbers(self._arguments(positional, named)))
         if structure != self._structure:
             raise ValueError(f"inputs: are {_words(structure)}, and the step was placed with {_words(self._structure)}")
         for (path, example), leaf in zip(self._leaves, leaves, strict=True):
@@ -83,6 +92,29 @@ class CallArguments:
                 f"{', '.join(self._keys)}"
             )
         return {key: named[key] for key in self._keys}
+
+
+def _with_numbers(inputs: Inputs) -> Any:
+    """The inputs as a tuple or a dict, with numbers for the batch sizes of packed sequences."""
+
+    def plain(value: Any) -> Any:
+        if not isinstance(value, PackedSequence):
+            return value
+        return _Packed(value.data, tuple(value.batch_sizes.tolist()), value.sorted_indices, value.unsorted_indices)
+
+    plain_inputs = dict(inputs) if isinstance(inputs, Mapping) else tuple(inputs)
+    return pytree.tree_map(plain, plain_inputs, is_leaf=lambda value: isinstance(value, PackedSequence))
+
+
+def _with_sequences(inputs: Any) -> Any:
+    """Inverts `_with_numbers`."""
+
+    def sequence(value: Any) -> Any:
+        if not isinstance(value, _Packed):
+            return value
+        return PackedSequence(value.data, torch.tensor(value.batch_sizes), value.sorted_indices, value.unsorted_indices)
+
+    return pytree.tree_map(sequence, inputs, is_leaf=lambda value: isinstance(value, _Packed))
 
 
 @contextmanager

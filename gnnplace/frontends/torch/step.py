@@ -15,6 +15,7 @@ from gnnplace.frontends.torch.builder import TracedStep, traced_step
 from gnnplace.frontends.torch.flat_step import Loss, Updating
 from gnnplace.frontends.torch.inference import inference
 from gnnplace.frontends.torch.inputs import ExampleInputs, Inputs
+from gnnplace.frontends.torch.known_values import Sizes
 from gnnplace.frontends.torch.optimizers import Optimizer, built
 from gnnplace.frontends.torch.trace import trace
 from gnnplace.graph import ComputationGraph
@@ -35,6 +36,8 @@ class TorchStep:
         accumulate: the number of micro-batches, each of such inputs, whose gradients a step sums
         clip_norm: the largest common norm of all gradients
         clip_value: the largest element of a gradient
+        sizes: "example" takes sizes and numbers that depend on the values of inputs and buffers (self-loops of a graph,
+            lengths of sequences) from these example inputs, and the graph's name says so; None refuses such modules
 
     Raises ValueError for a field of another type or range.
 
@@ -53,9 +56,11 @@ class TorchStep:
     accumulate: int = 1
     clip_norm: float | None = None
     clip_value: float | None = None
+    sizes: Sizes = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "module", _checked(self.module))
+        _check_sizes(self.sizes)
         if self.loss is not None and not callable(self.loss):
             raise ValueError(
                 f"loss: a {type(self.loss).__name__} is no function; give one to be called as loss(module, *inputs)"
@@ -70,7 +75,8 @@ class TorchStep:
 
     def traced(self, name: str) -> TracedStep:
         """The step as a graph named `name`. Raises ValueError if it can't be traced."""
-        return traced_step(trace(self.module, self.loss or own_loss, self.inputs, self._updating), name, "make_fx")
+        traced = trace(self.module, self.loss or own_loss, self.inputs, self._updating, self.sizes)
+        return traced_step(traced, name, "make_fx")
 
     def loss_of(self, module: nn.Module, tensors: Sequence[Tensor]) -> Tensor:
         """The loss of a copy of the module, with `tensors` in place of those in the inputs."""
@@ -88,18 +94,20 @@ class TorchStep:
 
 @dataclass(frozen=True)
 class TorchInference:
-    """The forward pass of a module in eval mode, with example inputs as in `TorchStep`."""
+    """The forward pass of a module in eval mode, with example inputs and `sizes` as in `TorchStep`."""
 
     module: nn.Module
     inputs: Inputs
+    sizes: Sizes = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "module", _checked(self.module))
+        _check_sizes(self.sizes)
         _check_inputs(self.inputs)
 
     def traced(self, name: str) -> TracedStep:
         """The forward pass as a graph named `name`. Raises ValueError if it can't be captured."""
-        return inference(self.module, self.inputs, name=name)
+        return inference(self.module, self.inputs, name=name, sizes=self.sizes)
 
     def computation_graph(self, name: str) -> ComputationGraph:
         """The graph of the forward pass, named `name`. Raises ValueError if it can't be captured."""
@@ -134,3 +142,8 @@ def _checked(module: object) -> nn.Module:
 def _check_inputs(inputs: object) -> None:
     if not isinstance(inputs, Sequence | Mapping) or isinstance(inputs, str):
         raise ValueError(f"inputs: a {type(inputs).__name__} is no sequence or mapping; give a single tensor x as (x,)")
+
+
+def _check_sizes(sizes: object) -> None:
+    if sizes not in (None, "example"):
+        raise ValueError(f"sizes: {sizes!r} is neither 'example' nor None")

@@ -5,21 +5,20 @@ Fake tensors need no memory and no arithmetic. Every node carries its scope.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, no_type_check
 
 import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.overrides import TorchFunctionMode
 
 from gnnplace.frontends.torch.buffers import shares, view_of
 from gnnplace.frontends.torch.calls import call_of, tensors
-from gnnplace.frontends.torch.fakes import StepFakes
 from gnnplace.frontends.torch.flat_step import Argument, FlatStep, Loss, Updating, layers_of
 from gnnplace.frontends.torch.inputs import Inputs, uncompiled
+from gnnplace.frontends.torch.known_values import KnownValues, Sizes
+from gnnplace.frontends.torch.recurrences import Recurrences
 from gnnplace.frontends.torch.refusals import check_built, check_strided, explained, silenced
+from gnnplace.frontends.torch.value_sizes import ValueDependentSizes
 from gnnplace.frontends.torch.versions import reread_after_writes
 
 NO_WORK = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "lift_fresh_copy")
@@ -33,9 +32,10 @@ class Trace:
     arguments: tuple[Argument, ...]  # in the order of the graph's placeholders
     layers: dict[str, tuple[str, ...]]  # the layers that own each parameter and buffer
     constants: dict[str, Tensor]  # tensors within the step, by the target of their `get_attr` node
+    sizes: ValueDependentSizes | None = None  # what the step takes from the values of inputs and buffers
 
 
-def trace(module: nn.Module, loss: Loss, inputs: Inputs, updating: Updating) -> Trace:
+def trace(module: nn.Module, loss: Loss, inputs: Inputs, updating: Updating, sizes: Sizes = None) -> Trace:
     """Traces `loss(module, *inputs)`, or `loss(module, **inputs)` for a mapping, its gradient and all updates.
 
     Raises ValueError if the step fails without values, if the loss is not a scalar or depends on no parameter, and for
@@ -43,17 +43,24 @@ def trace(module: nn.Module, loss: Loss, inputs: Inputs, updating: Updating) -> 
     """
     check_built(module)
     step = FlatStep(module, loss, inputs, updating)
-    with uncompiled(), StepFakes(), CompositeLstm(), silenced():
+    with uncompiled(), KnownValues(sizes) as values, Recurrences(), silenced():
+        fakes = tuple(map(fake, step.tensors))
+        values.hold(fakes, step.tensors, step.arguments)
         try:
-            program = make_fx(step.run, tracing_mode="real")(*map(fake, step.tensors))
+            program = make_fx(step.run, tracing_mode="real")(*fakes)
         except ValueError:
             raise
         except Exception as error:  # the module may raise anything
-            raise ValueError(explained(error)) from error
-    return trace_of(program, step.arguments, module)
+            raise ValueError(explained(error, sizes)) from error
+    return trace_of(program, step.arguments, module, values.sizes())
 
 
-def trace_of(program: torch.fx.GraphModule, arguments: tuple[Argument, ...], module: nn.Module) -> Trace:
+def trace_of(
+    program: torch.fx.GraphModule,
+    arguments: tuple[Argument, ...],
+    module: nn.Module,
+    sizes: ValueDependentSizes | None = None,
+) -> Trace:
     """The trace of a module that make_fx has traced, without redundant views and profiler calls.
 
     `arguments` are those of the placeholders.
@@ -66,7 +73,7 @@ def trace_of(program: torch.fx.GraphModule, arguments: tuple[Argument, ...], mod
     reread_after_writes(program.graph)
     _drop_artefacts(program.graph)
     constants = {node.target: getattr(program, node.target) for node in program.graph.nodes if node.op == "get_attr"}
-    return Trace(program.graph, arguments, layers_of(module), constants)
+    return Trace(program.graph, arguments, layers_of(module), constants, sizes)
 
 
 def _drop_profiling(graph: torch.fx.Graph) -> None:
@@ -124,17 +131,3 @@ def fake(tensor: Tensor) -> Tensor:
     """
     empty = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
     return empty.requires_grad_(tensor.requires_grad)
-
-
-class CompositeLstm(TorchFunctionMode):
-    """A mode in which torch decomposes an LSTM into the products of its cells.
-
-    Otherwise the LSTM might be one call of oneDNN, an op of unknown cost.
-    """
-
-    @no_type_check  # the frame of a runtime type checker would precede the module's own in tracebacks
-    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "").split(".")[0] != "lstm":
-            return func(*args, **(kwargs or {}))
-        with torch.backends.mkldnn.flags(enabled=False):
-            return func(*args, **(kwargs or {}))

@@ -19,9 +19,9 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 from gnnplace.frontends.torch import inference as torch_inference
 from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.frontends.torch.inference import inference
+from gnnplace.frontends.torch.recurrences import Recurrences
 from gnnplace.frontends.torch.scopes import time_step
 from gnnplace.frontends.torch.step import TorchInference
-from gnnplace.frontends.torch.trace import CompositeLstm
 from gnnplace.graph import ComputationGraph
 
 PRODUCTS = ("matmul", "batch_matmul", "conv", "attention")
@@ -114,7 +114,7 @@ def test_the_module_keeps_what_it_was() -> None:
 
 def torch_counts(module: nn.Module, inputs: tuple[Tensor, ...]) -> int:
     """Attention as its two products and an LSTM as those of its cells: torch counts no fused kernel of either on CPUs."""
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), CompositeLstm():
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), Recurrences():
         module.eval()(*inputs)
     return counter.get_total_flops()
 

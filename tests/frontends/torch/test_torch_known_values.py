@@ -1,0 +1,169 @@
+"""Sizes by values: those of constants always, those of inputs with sizes="example", and what nothing tells is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from support import placed_steps
+from torch import Tensor, nn
+
+import gnnplace as gp
+from gnnplace.isolation.worker import usable_cores
+
+needs_two_cores = pytest.mark.skipif(len(usable_cores()) < 2, reason="two CPU devices need two cores")
+EDGES = torch.tensor([[0, 1, 2, 2, 3, 0], [1, 1, 0, 2, 2, 3]])
+OTHER = torch.tensor([[0, 1, 2, 2, 3, 0], [1, 1, 0, 2, 3, 0]])  # two more self-loops
+
+
+class Graph(nn.Module):
+    """Sums neighbours by a function of features and edges."""
+
+    def __init__(self, sums: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.linear, self.sums = nn.Linear(3, 3), sums
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        return self.sums(self.linear(x), edges)
+
+
+def without_loops(x: Tensor, edges: Tensor) -> Tensor:
+    edges = edges[:, edges[0] != edges[1]]
+    return torch.zeros_like(x).index_add(0, edges[1], x[edges[0]])
+
+
+def number_of_nodes(x: Tensor, edges: Tensor) -> Tensor:
+    nodes = int(edges.max()) + 1
+    return x.new_zeros(nodes, 3).index_add(0, edges[1], x[edges[0]])
+
+
+def masked(x: Tensor, edges: Tensor) -> Tensor:
+    return x[edges[0]].masked_select((edges[0] != edges[1])[:, None])
+
+
+def by_uniques(x: Tensor, edges: Tensor) -> Tensor:
+    nodes, place = edges[0].unique(return_inverse=True)
+    return x.new_zeros(len(nodes), 3).index_add(0, place, x[edges[1]])
+
+
+def by_repeats(x: Tensor, edges: Tensor) -> Tensor:
+    return x.repeat_interleave(torch.bincount(edges[1], minlength=4), 0)
+
+
+def by_decision(x: Tensor, edges: Tensor) -> Tensor:
+    return x[edges[0]] * 2 if (edges[0] == edges[1]).sum() > 2 else x
+
+
+def written_in_place(x: Tensor, edges: Tensor) -> Tensor:
+    starts = edges.new_empty(5)
+    starts[:1].zero_()
+    torch.cumsum(torch.bincount(edges[1], minlength=4), 0, out=starts[1:])
+    mask = torch.zeros(8, dtype=torch.bool)
+    mask[starts] = True
+    return x.repeat(2, 1)[mask]
+
+
+def split_by_list(x: Tensor, edges: Tensor) -> Tensor:
+    return torch.stack([part.sum(0) for part in x[edges[0]].split((edges[1].bincount(minlength=4)).tolist())])
+
+
+SUMS = (
+    without_loops, number_of_nodes, masked, by_uniques, by_repeats, by_decision, written_in_place, split_by_list
+)  # fmt: skip
+
+
+def trained(net: nn.Module, x: Tensor, edges: Tensor) -> Tensor:
+    return net(x, edges).square().sum()
+
+
+@needs_two_cores
+@pytest.mark.slow
+@pytest.mark.parametrize("sums", SUMS)
+@pytest.mark.parametrize("trains", [True, False])
+def test_sizes_of_the_example_give_what_pytorch_computes(sums: Callable[[Tensor, Tensor], Tensor], trains: bool) -> None:
+    net, x = Graph(sums), torch.randn(4, 3)
+    step: gp.TorchStep | gp.TorchInference = (
+        gp.TorchStep(net, trained, (x, EDGES), sizes="example") if trains else gp.TorchInference(net, (x, EDGES), sizes="example")
+    )
+    plan = placed_steps.split(step, seed=3)
+    assert plan.problem.graph.name == "step, sizes of the example"
+    expected = trained(net, x, EDGES) if trains else net(x, EDGES)
+    gradients = torch.autograd.grad(expected.sum(), list(net.parameters()))
+    with gp.placed(step, plan) as model:
+        result = model(x, EDGES)
+        assert torch.equal(result, expected)
+        if trains:
+            result.backward()
+            for parameter, gradient in zip(net.parameters(), gradients, strict=True):
+                assert torch.equal(parameter.grad, gradient)
+
+
+@needs_two_cores
+@pytest.mark.parametrize("sums", [without_loops, by_decision, number_of_nodes])
+def test_other_sizes_are_refused_and_other_values_of_the_same_sizes_run(sums: Callable[[Tensor, Tensor], Tensor]) -> None:
+    net, x = Graph(sums), torch.randn(4, 3)
+    step = gp.TorchInference(net, (x, EDGES), sizes="example")
+    other = EDGES.clamp(max=2) if sums is number_of_nodes else OTHER
+    with gp.placed(step, placed_steps.split(step, seed=3)) as model:
+        with pytest.raises(ValueError, match=r"^inputs: give [^\n]*test_torch_known_values.py:\d+ [^\n]*, and the step was placed with [^\n]*$"):
+            model(x, other)
+        turned = EDGES.flip(1)
+        assert torch.equal(model(x, turned), net(x, turned))
+
+
+@pytest.mark.parametrize("sums", SUMS)
+def test_without_the_option_sizes_by_values_are_refused_by_its_name(sums: Callable[[Tensor, Tensor], Tensor]) -> None:
+    with pytest.raises(ValueError, match=r'^module: [^\n]*test_torch_known_values.py:\d+[^\n]*sizes="example" takes them from the example inputs$'):
+        gp.TorchInference(Graph(sums), (torch.randn(4, 3), EDGES)).computation_graph("net")
+
+
+def test_a_graph_is_named_after_its_example_only_if_a_size_is_of_it() -> None:
+    net = nn.Linear(3, 3)
+    assert gp.TorchInference(net, (torch.zeros(4, 3),), sizes="example").computation_graph("net").name == "net"
+    traced = gp.TorchInference(Graph(masked), (torch.zeros(4, 3), EDGES), sizes="example").traced("net")
+    assert traced.graph.name == "net, sizes of the example"
+    assert gp.TorchInference(Graph(masked), (torch.zeros(4, 3), EDGES), sizes="example").traced(traced.graph.name).graph.name == traced.graph.name
+
+
+def test_what_a_parameter_decides_no_example_tells() -> None:
+    class Chooses(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+            y = super().forward(input)
+            return y[y > 0]
+
+    for inputs in ((torch.ones(2, 4),), (torch.ones(2, 4, device="meta"),)):
+        with pytest.raises(ValueError, match=r"^module: aten.nonzero[^\n]*\(return y\[y > 0\]\); these depend on parameters or random"):
+            gp.TorchInference(Chooses(4, 4), inputs, sizes="example").computation_graph("net")
+
+
+def test_values_that_an_unknown_write_has_replaced_are_unknown() -> None:
+    class Overwrites(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+            counts = torch.zeros(4)
+            counts.view(2, 2)[0] = super().forward(input)[0, :2]
+            return input[: int(counts.sum())]
+
+    with pytest.raises(ValueError, match="_local_scalar_dense"):
+        gp.TorchInference(Overwrites(4, 4), (torch.ones(2, 4),), sizes="example").computation_graph("net")
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_values_of_constants_need_no_option(trains: bool) -> None:
+    class Takes(nn.Linear):
+        rows = torch.tensor([True, False, True])
+
+        def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+            lengths = torch.tensor([1, 2])
+            return super().forward(input)[self.rows][: int(lengths.max())].repeat_interleave(lengths, 0)
+
+    net, x = Takes(4, 4), torch.ones(3, 4)
+    step = gp.TorchStep(net, lambda net, x: net(x).sum(), (x,)) if trains else gp.TorchInference(net, (x,))
+    graph = step.computation_graph("net")
+    assert graph.name == "net"
+    assert (3, 4) in [graph.shape(output) for output in range(len(graph.output_bytes))]
+
+
+def test_a_neither_is_refused() -> None:
+    with pytest.raises(ValueError, match="^sizes: 'inputs' is neither 'example' nor None$"):
+        gp.TorchInference(nn.Linear(1, 1), (torch.zeros(1),), sizes="inputs")  # type: ignore[arg-type]
