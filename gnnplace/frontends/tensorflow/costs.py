@@ -6,7 +6,7 @@ The rules, by canonical kind (one multiply-add is 2 flops, any scalar function 1
 |---|---|
 | matmul, batch_matmul | 2 x output elements x contracted dimension; Einsum: 2 x the product of all its dimensions |
 | conv | 2 x output elements x kernel area x input channels (of a filter); both gradients cost the same |
-| pool, pool_grad | pooled elements x window |
+| pool, pool_grad | pooled elements x window; Dilation2D 2 x that, since it adds a filter |
 | interpolation, its gradient | 2 an element of the resized image and neighbour along each axis (see `KERNELS`) |
 | normalization, its gradient | 8 and 12 an element (mean, variance, scale, shift; two sums and the product rule) |
 | softmax; loss | 5 an element; 8 a logit (the loss computes its own gradient) |
@@ -112,6 +112,8 @@ def flops(op: tf.Operation) -> int:
         return _convolution(op, kind)
     if op.type.startswith(("Resize", "ScaleAndTranslate")) and kind in ("pool", "pool_grad"):
         return _interpolation(op)
+    if op.type == "Dilation2D":
+        return 2 * _elements(op.outputs[0]) * math.prod(shape_of(op.inputs[1])[:2])
     if kind in ("pool", "pool_grad"):
         return _elements(op.outputs[0] if kind == "pool" else op.inputs[-1]) * _window(op)
     if kind == "update":

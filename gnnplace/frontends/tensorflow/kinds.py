@@ -14,7 +14,9 @@ CANONICAL: dict[str, str] = {
         "conv": "Conv2D Conv3D DepthwiseConv2dNative",
         "conv_grad_input": "Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput",
         "conv_grad_weight": "Conv2DBackpropFilter Conv3DBackpropFilterV2 DepthwiseConv2dNativeBackpropFilter",
-        "pool": "MaxPool AvgPool MaxPool3D AvgPool3D ResizeBilinear ResizeBicubic ResizeArea ScaleAndTranslate",
+        "pool": (
+            "MaxPool AvgPool MaxPool3D AvgPool3D Dilation2D ResizeBilinear ResizeBicubic ResizeArea ScaleAndTranslate"
+        ),
         "pool_grad": (
             "MaxPoolGrad AvgPoolGrad MaxPool3DGrad AvgPool3DGrad ResizeBilinearGrad ResizeBicubicGrad "
             "ScaleAndTranslateGrad"
