@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnplace.formats.strict_json import unknown
-from gnnplace.frontends.torch.optimizer_parts import Group, parts, copied
+from gnnplace.frontends.torch.optimizer_parts import Group, copied, parts
 from gnnplace.frontends.torch.updates import FUSED, Rule, single_tensor
 
 Optimizer = str | torch.optim.Optimizer | Callable[..., torch.optim.Optimizer]
