@@ -82,8 +82,8 @@ def gradient_step(step: TorchStep, name: str) -> GradientStep:
         elif node.target is _aten.index_add_.default:
             table = table_of[node] = table_of.get(node.args[0], node.args[0])
             sparse[names[table]] = (*sparse.get(names[table], ()), Rows(node.args[2], node.args[3]))
-    loss, *of_inputs = graph.output_node().args[0]
-    inputs = {number: node for number, node in enumerate(of_inputs) if node is not None}
+    loss, *of_inputs = cast(Sequence[Node], graph.output_node().args[0])
+    inputs = {number: node for number, node in enumerate(of_inputs) if isinstance(node, Node)}
     pairs = [node for lookups in sparse.values() for rows in lookups for node in rows]
     graph.output_node().args = ([loss, *inputs.values(), *dense.values(), *pairs],)
     for node in reversed(graph.nodes):

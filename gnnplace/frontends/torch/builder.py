@@ -11,7 +11,9 @@ allocated: module and inputs may be on the `meta` device. In the graph
   write gets its tensor from the buffer, by an op `alias` that is colocated as well; a buffer that the module replaces
   is written once, at the end;
 - each parameter has one fused in-place update, after all reads of the parameter and on its device; a sparse embedding
-  has one row-wise update for each lookup; separate ops add the gradients of micro-batches and scale clipped gradients;
+  has one row-wise update for each lookup or, if its table is also read as a whole, one op for each lookup that adds the
+  rows to the dense gradient; separate ops add the gradients of micro-batches and scale clipped gradients;
+- an op that computes stays though no op reads it, since eager PyTorch runs it, too (a pooler that the loss ignores);
 - `layer` is the module path, also for the gradients of a module's ops; `block` is the first number in it;
 - `time_step` is the number that the module marks (`scopes.time_step`), also for gradients; ops on parameters alone,
   sums of weight gradients over time and updates have none;

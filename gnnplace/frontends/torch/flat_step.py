@@ -1,9 +1,9 @@
 """A training step as a function of flat tensors, for make_fx: parameters, buffers, the optimiser's state, inputs.
 
 It computes, for each micro-batch in turn, the loss and its gradients by `loss.backward()`, then an update of each
-parameter that has a gradient and a rule. Every leaf that requires a gradient gets one, as in eager PyTorch: parameters
-that no optimiser updates, and inputs. Gradients are clipped before updates, as `torch.nn.utils` does it, but gradient by
-gradient, so that each has ops of its own in the step.
+parameter that has a gradient and a rule. Every leaf that requires a gradient gets one, as in eager PyTorch: inputs,
+too, and parameters that no optimiser updates. Gradients are clipped before updates, as `torch.nn.utils` does it, but
+gradient by gradient, so that each has ops of its own in the step.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class FlatStep:
         return [loss, *(tensor.grad for tensor in inputs)]
 
     def _backward(self, values: dict[str, Tensor], inputs: Sequence[Tensor]) -> tuple[Tensor, list[Lookup]]:
-        """The mean loss of all micro-batches, and the lookups in sparse tables. Leaves get their gradients as `grad`."""
+        """The mean loss of all micro-batches, and the lookups in sparse tables. Leaves get their gradient as `grad`."""
         losses, lookups, size = list[Tensor](), list[Lookup](), len(self._inputs.tensors)
         for batch in range(self._updating.accumulate):
             with ExitStack() as hooks:
@@ -197,9 +197,7 @@ class FlatStep:
                 f"module: {table}: optimizer {rule.name} has no sparse update; use 'sgd', or a dense embedding"
             )
         if updating.accumulate > 1 or updating.clip_norm or updating.clip_value:
-            raise ValueError(
-                f"module: {table}: accumulate and clip_... are for dense gradients; use a dense embedding"
-            )
+            raise ValueError(f"module: {table}: accumulate and clip_... are for dense gradients; use a dense embedding")
         return rule.rate
 
     def _clipped(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -225,11 +223,11 @@ def _checked(loss: object) -> Tensor:
     return loss
 
 
-def _foreign_leaves(loss: Tensor, own: Sequence[Tensor]) -> list[Tensor]:
-    """The leaves of a loss that are none of the step's own tensors, such as an attribute of the module."""
+def _foreign_leaves(loss: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The leaves of a loss that are none of the step's `tensors`, such as an attribute of the module."""
     leaves = [function.variable for function in functions_of(loss) if hasattr(function, "variable")]
-    known = set(map(id, own))
-    return [leaf for leaf in leaves if id(leaf) not in known]
+    ids = set(map(id, tensors))
+    return [leaf for leaf in leaves if id(leaf) not in ids]
 
 
 @contextmanager

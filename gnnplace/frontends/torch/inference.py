@@ -72,11 +72,11 @@ class _Call(nn.Module):
         super().__init__()
         check_built(module)
         self._module = (module,)  # in a tuple: its parameters are arguments, not parts of this module
-        self._inputs = ExampleInputs(inputs)
+        self._inputs, self._keeps_casts = ExampleInputs(inputs), torch.is_autocast_cache_enabled()
         parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
         self._names = (*parameters, *buffers)
         tensors = (*parameters.values(), *buffers.values(), *self._inputs.tensors)
-        self.tensors = tuple(fake(tensor).detach() for tensor in tensors)
+        self.tensors = tuple(map(fake, tensors))
         self.arguments = (
             *(Argument("parameter", name) for name in parameters),
             *(Argument("buffer", name) for name in buffers),
@@ -85,6 +85,7 @@ class _Call(nn.Module):
         held.hold(self.tensors, tensors, self.arguments)
 
     def forward(self, *tensors: Tensor) -> list[Tensor]:
+        torch.set_autocast_cache_enabled(self._keeps_casts)  # make_fx switches it off, and back at its end
         (module,), scopes = self._module, Scopes()
         before = dict(zip(self._names, tensors, strict=False))
         values = dict(before)
@@ -124,6 +125,8 @@ def _captured(call: _Call, sizes: Sizes) -> tuple[torch.fx.GraphModule, Capture]
 
 def _exported(call: _Call) -> torch.fx.GraphModule:
     """The graph of torch.export, traced again so that composite ops are decomposed; each op keeps its scope."""
+    if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
+        raise NotImplementedError("torch.export casts a weight at each of its uses, where autocast keeps one cast")
     exported = torch.export.export(call, call.tensors, strict=False)
     for node in list(exported.graph.nodes):
         if _is_assertion(node):

@@ -75,7 +75,9 @@ def copied(
         if isinstance(value, torch.optim.Optimizer):
             twin = copies[id(value)] = object.__new__(type(value))
             groups = copies.setdefault(id(value.param_groups), [])  # which a part may share with its owner
-            groups[:] = groups or [group for each in value.param_groups if (group := regrouped(value, each)) is not None]
+            groups[:] = groups or [
+                group for each in value.param_groups if (group := regrouped(value, each)) is not None
+            ]
             attributes = {name: copy(item) for name, item in vars(value).items() if name not in PER_STEP}
             vars(twin).update(attributes, param_groups=groups, state=defaultdict(dict))
             return twin

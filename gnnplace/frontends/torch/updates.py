@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gnnplace.frontends.torch.buffers import storage_of
 from gnnplace.frontends.torch.calls import Call, tensors
-from gnnplace.frontends.torch.flops import flops
+from gnnplace.frontends.torch.flops import canonical_kind, flops
 from gnnplace.frontends.torch.optimizer_parts import Group, copied, parts, set_states, states
 
 FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)  # these classes alone; subclasses may differ
@@ -240,16 +240,18 @@ class Counting(TorchDispatchMode):
         call = Call(func, dict(zip(names, args, strict=False)) | (kwargs or {}), tensors(result))
         self.flops += _fused_flops(call)
         self._written |= set(map(storage_of, call.written))
-        self._results += map(weakref.ref, call.outputs)
+        self._results += map(weakref.ref, tensors(result))
         return result
 
     def missing(self, parameter: Tensor, counted: Sequence[Tensor]) -> str | None:
         """Why an update of the parameter is not counted whole, if it is not; `counted` are all tensors that stay."""
-        known = set(map(storage_of, counted))
+        storages = set(map(storage_of, counted))
         gc.collect()
         kept = [tensor for result in self._results if (tensor := result()) is not None]
-        if hidden := [tensor for tensor in kept if storage_of(tensor) not in known]:
-            return f"keeps a tensor of shape {list(hidden[0].shape)} outside of its `state`; keep it in `state[parameter]`"
+        if hidden := [tensor for tensor in kept if storage_of(tensor) not in storages]:
+            return (
+                f"keeps a tensor of shape {list(hidden[0].shape)} outside of its `state`; keep it in `state[parameter]`"
+            )
         if storage_of(parameter) not in self._written:
             return (
                 "its step does not change a parameter that has a gradient; give the optimiser that does, or one that "
@@ -273,7 +275,7 @@ def _fused_flops(call: Call) -> int:
         return 0 if base in ("copy", "zero") else each * (per_element or 1)
     output = next(iter(call.outputs), None)
     if output is None:
-        return 0
+        return flops(call) if canonical_kind(call) == "update" else 0
     return flops(call) if per_element is None else per_element * output.numel()
 
 

@@ -40,9 +40,28 @@ def amsgrad(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, amsgrad=True, foreach=True)
 
 
+class Both(torch.optim.Optimizer):
+    """Muon for the matrices of one layer, AdamW for the rest."""
+
+    def __init__(self, parameters: Any) -> None:
+        first, *rest = parameters
+        super().__init__([first, *rest], {})
+        self.matrices, self.others = torch.optim.Muon([first], lr=torch.tensor(0.01)), {"rest": [torch.optim.AdamW(rest)]}
+
+    def step(self, closure: Any = None) -> None:
+        self.matrices.step()
+        self.others["rest"][0].step()
+
+
+def tensor_rate(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=torch.tensor(0.1), momentum=0.5, differentiable=True)
+
+
 QUICK: dict[str, dict[str, Any]] = {
     "momentum": {"optimizer": momentum},
     "nadam": {"optimizer": "nadam"},
+    "parts": {"optimizer": Both},
+    "a tensor as rate": {"optimizer": tensor_rate},
     "micro-batches, clipped": {"optimizer": "adafactor", "accumulate": 2, "clip_norm": 0.01},
 }
 SLOW: dict[str, dict[str, Any]] = {

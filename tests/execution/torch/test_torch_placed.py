@@ -17,6 +17,7 @@ from support import fake_cuda, placed_steps, torch_steps
 from support.processes import children
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
 
 import gnnplace as gp
 from gnnplace.execution.torch.live_step import LiveStep
@@ -136,6 +137,40 @@ def test_gradients_are_each_parameters_own() -> None:
     for own, other in ((step.module.a, net.a), (step.module.b, net.b), (step.module.table.weight, net.table.weight)):
         torch.testing.assert_close(own.grad.to_dense(), other.grad.to_dense())
     assert step.module.a.grad.data_ptr() != step.module.b.grad.data_ptr()
+
+
+class Checkpointed(nn.Module):
+    """A reentrant checkpoint, a sparse table that is its own output layer, and a pooler that nobody reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.layers = nn.Embedding(9, 4, sparse=True), nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+        self.pooler = nn.Linear(4, 50)
+
+    def forward(self, ids: Tensor, scale: Tensor) -> Tensor:
+        hidden = checkpoint(self.layers, self.table(ids) * scale, use_reentrant=True)
+        self.pooler(hidden)
+        return (hidden @ self.table.weight.t()).square().mean()
+
+
+def test_an_input_gets_its_gradient_and_a_table_both_parts_of_its_own() -> None:
+    inputs = (torch.tensor([1, 3, 1]), torch.randn(4, requires_grad=True))
+    step = gp.TorchStep(Checkpointed(), None, inputs, "adam")
+    net, call = placed_steps.plain(step)
+    gradients = []
+    with gp.placed(step, placed_steps.split(step, seed=2), check=True) as placed:
+        for run in (placed, call):
+            inputs[1].grad = None
+            (run(*inputs) * 2.0).backward()
+            gradients.append(inputs[1].grad)
+        with pytest.raises(ValueError, match=r"inputs\[1\]: is float64"):
+            placed(inputs[0], inputs[1].double())
+        assert not placed(inputs[0], inputs[1].detach()).isnan()
+    torch.testing.assert_close(*gradients)
+    for parameter, other in zip(step.module.parameters(), net.parameters(), strict=True):
+        assert (parameter.grad is None) == (other.grad is None)
+        if other.grad is not None:
+            torch.testing.assert_close(parameter.grad, other.grad)
 
 
 def test_tensors_that_change_between_calls() -> None:

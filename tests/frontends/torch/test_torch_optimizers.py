@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.testing._internal.common_optimizers import optim_db
 
+from gnnplace.frontends.torch.optimizers import built, rules
 from gnnplace.frontends.torch.step import TorchInference, TorchStep
+from gnnplace.frontends.torch.updates import IMPLEMENTATION
 from gnnplace.graph import ComputationGraph
 
 SIZE = 4 * 6  # of the only parameter
@@ -78,6 +82,53 @@ def test_how_torch_runs_an_optimiser_changes_nothing(how: dict[str, bool]) -> No
     assert graph(module, optimizer=torch.optim.Adam(module.parameters(), **how)).sha256 == graph().sha256
 
 
+def test_a_setting_may_be_a_tensor() -> None:
+    for name in ("sgd", "adam", "adadelta"):
+        cls = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adadelta": torch.optim.Adadelta}[name]
+        module = linear()
+        plain, tensor = cls(module.parameters(), lr=0.25), cls(module.parameters(), lr=torch.tensor(0.25))
+        assert graph(module, optimizer=plain).sha256 == graph(module, optimizer=tensor).sha256
+    betas = (torch.tensor(0.5), torch.tensor(0.75))
+    adam = torch.optim.Adam(module.parameters(), lr=torch.tensor(0.001), betas=betas, capturable=True)
+    assert graph(module, optimizer=adam).flops.sum() == graph(module).flops.sum()
+    meta = torch.optim.SGD(module.parameters())
+    meta.param_groups[0]["lr"] = torch.tensor(0.1, device="meta")
+    with pytest.raises(ValueError, match="optimizer: a setting lies on the meta device; give a number"):
+        graph(module, optimizer=meta)
+
+
+def settings_of_every_optimiser() -> Iterator[tuple[type[torch.optim.Optimizer], dict[str, Any]]]:
+    """Every setting that torch itself tests, in every implementation."""
+    for info in optim_db:
+        for given in info.optim_inputs_func(device="cpu"):
+            for how in ({}, *({name: True} for name in (*IMPLEMENTATION, "maximize") if name not in given.kwargs)):
+                yield info.optim_cls, given.kwargs | how
+
+
+@pytest.mark.slow
+def test_the_state_is_that_of_torch_in_all_settings_that_torch_tests() -> None:
+    kinds = set()
+    for cls, settings in settings_of_every_optimiser():
+        module = linear()
+        module.weight.grad = torch.ones_like(module.weight)
+        try:
+            optimizer = cls(module.parameters(), **settings)
+        except (TypeError, RuntimeError, ValueError):  # torch does not take these settings
+            continue
+        if cls in (torch.optim.LBFGS, torch.optim.SparseAdam):
+            with pytest.raises(ValueError, match=f"optimizer: {cls.__name__} .* so its step is no update of each"):
+                built(optimizer, module)
+            continue
+        kinds.add(cls)
+        cost = rules(built(optimizer, module), module)["weight"].cost(module.weight)
+        plain = cls(module.parameters(), **{name: value for name, value in settings.items() if name not in IMPLEMENTATION})
+        plain.step()
+        kept = {name: value for name, value in plain.state[module.weight].items() if isinstance(value, Tensor)}
+        assert cost.state == {name: (tuple(value.shape), value.dtype) for name, value in kept.items()}, (cls, settings)
+        assert cost.flops > 0
+    assert len(kinds) == 13
+
+
 def test_a_scheduler_and_steps_before_change_nothing() -> None:
     module = linear()
     optimizer = torch.optim.NAdam(module.parameters())
@@ -128,7 +179,7 @@ def test_micro_batches_are_summed_before_one_update() -> None:
     assert len(updates(thrice)) == 1 and np.count_nonzero(thrice.kind.among(["input"])) == 3
     products = [found.flops[found.canonical_kind.among(["matmul"])].sum() for found in (once, thrice)]
     assert products[1] == 3 * products[0] and once.persistent_bytes.sum() == thrice.persistent_bytes.sum()
-    sums = np.flatnonzero(thrice.kind.among(["aten.add"]) & thrice.phase.among(["backward_weight"]))
+    sums = np.flatnonzero(thrice.kind.among(["aten.add_"]) & thrice.phase.among(["backward_weight"]))
     assert thrice.flops[sums].tolist() == [SIZE, SIZE]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,8 @@ from support.training_steps import training_step
 from torch import Tensor, nn
 
 from gnnplace.frontends.torch.flat_step import Updating
-from gnnplace.frontends.torch.optimizers import SGD_RATE
+from gnnplace.frontends.torch.optimizers import SGD_RATE, built, rules
+from gnnplace.frontends.torch.step import TorchStep
 from gnnplace.frontends.torch.trace import trace
 from gnnplace.graph import NONE, ComputationGraph
 
@@ -86,13 +89,93 @@ class Tied(nn.Module):
         self.head.weight = self.table.weight
 
     def forward(self, ids: Tensor) -> Tensor:
-        return self.head(self.table(ids))
+        return self.head(torch.tanh(self.table(ids)))
+
+
+class Regularized(Scored):
+    """The norm of the table is a part of the output."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids) * self.table.weight.norm()
+
+
+class Twice(nn.Module):
+    """Two layers with one table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Embedding(ROWS, WIDTH, sparse=True), nn.Embedding(ROWS, WIDTH, sparse=True)
+        self.right.weight = self.left.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return torch.tanh(self.left(ids[0]) * self.right(ids[1]))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad"])
+@pytest.mark.parametrize("build", [Tied, Regularized])
+def test_a_table_that_is_also_read_as_a_whole_has_the_dense_gradient_of_torch(build: Callable[[], nn.Module], optimizer: str) -> None:
+    torch.manual_seed(0)
+    module, ids = build(), torch.tensor([[2, 5, 2], [7, 5, 9]])
+    traced = trace(module, summed, (ids,), Updating(optimizer))
+    rule = rules(built(optimizer, module), module)
+    parameters = dict(module.named_parameters())
+    held = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+    states = {name: rule[name].initial(parameters[name]) for name in rule}
+    values = [
+        states[each.name][each.key] if each.role == "state" else ids if each.role == "input" else held[each.name]
+        for each in traced.arguments
+    ]
+    torch.fx.GraphModule({}, traced.graph)(*values)
+    summed(module, ids).backward()
+    built(optimizer, module).step()
+    for name, parameter in parameters.items():
+        torch.testing.assert_close(held[name], parameter.detach())
+
+
+def test_a_dense_gradient_of_a_table_adds_the_rows_to_it_and_may_be_clipped() -> None:
+    ids = (torch.zeros(2, BATCH, dtype=torch.int64),)
+    graph = TorchStep(Regularized(), summed, ids, "adam", clip_norm=1.0, accumulate=2).computation_graph("n")
+    rows = ops(graph, "aten.index_add_")
+    assert [graph.flops[op] for op in rows] == 4 * [BATCH * WIDTH]
+    assert {(graph.phase[op], graph.layer[op]) for op in rows} == {("backward_weight", "table")}
+    assert graph.persistent_bytes[graph.op_names.index("table.weight")] == 4 * (3 * ROWS * WIDTH + 1)
+
+
+def test_two_layers_may_share_a_table() -> None:
+    ids = torch.zeros(2, BATCH, dtype=torch.int64)
+    graph = training_step(Twice(), summed, (ids,), optimizer="sgd", name="sparse").graph
+    assert [graph.colocation[op] for op in ops(graph, "aten.index_add_")] == 2 * ["left.weight"]
+    assert (graph.effective_bytes_accessed[graph.kernel] < 4 * ROWS * WIDTH).all()
+
+
+def test_a_table_that_no_optimiser_updates_has_no_update() -> None:
+    module = Scored()
+    step = TorchStep(module, summed, (torch.zeros(2, BATCH, dtype=torch.int64),), torch.optim.Adam(module.out.parameters()))
+    assert not ops(step.computation_graph("n"), "aten.index_add_")
+
+
+class Functional(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(ROWS, WIDTH))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return nn.functional.embedding(ids, self.table, sparse=True)
 
 
 @pytest.mark.parametrize(
     ("module", "words"),
-    [(Tied(), r"table\.weight: a sparse table that is used as another"), (nn.Embedding(ROWS, WIDTH, 0, sparse=True), "padding_idx")],
+    [
+        (Functional(), "module: table: its gradient: has the layout sparse_coo"),
+        (nn.Embedding(ROWS, WIDTH, 0, sparse=True), "padding_idx"),
+    ],
 )
 def test_what_a_sparse_update_would_miss_is_refused(module: nn.Module, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         training_step(module, summed, (torch.zeros(BATCH, dtype=torch.int64),), optimizer="sgd", name="sparse")
+
+
+def test_micro_batches_of_a_sparse_gradient_are_refused() -> None:
+    ids = (torch.zeros(2, BATCH, dtype=torch.int64),)
+    with pytest.raises(ValueError, match=r"table\.weight: accumulate and clip_\.\.\. are for dense gradients"):
+        TorchStep(Scored(), summed, ids, "sgd", accumulate=2).computation_graph("n")
