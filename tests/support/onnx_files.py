@@ -35,11 +35,11 @@ def numbers(name, *values):
     return helper.make_tensor(name, INT64, [len(values)], values)
 
 
-def model(nodes, inputs=(), outputs=(), initializers=(), functions=(), opset=21, **more):
+def model(nodes, inputs=(), outputs=(), initializers=(), functions=(), opset=21, domains=(), **more):
     """A model; inputs are value declarations, outputs are names whose types are to be inferred, or declarations."""
     declared = [onnx.ValueInfoProto(name=output) if isinstance(output, str) else output for output in outputs]
     graph = helper.make_graph(list(nodes), "graph", list(inputs), declared, list(initializers), **more)
-    opsets = [helper.make_opsetid(domain, version) for domain, version in (("", opset), ("mine", 1))]
+    opsets = [helper.make_opsetid(domain, version) for domain, version in (("", opset), ("mine", 1), *domains)]
     return helper.make_model(graph, opset_imports=opsets, functions=list(functions), ir_version=10)
 
 

@@ -27,6 +27,7 @@ ONE_AN_OUTPUT_ELEMENT = frozenset(("elementwise", "activation", "random", "cast"
 PER_OUTPUT_ELEMENT = {"normalization": 8, "softmax": 5}
 SOFTMAX_FLOPS = PER_OUTPUT_ELEMENT["softmax"]
 CELL_FLOPS = {"LSTM": 17, "GRU": 14, "RNN": 3}  # sums of products and bias, gates, the new state
+OVERLAP_FLOPS = 10  # intersection over union of two boxes, compared
 COPIES = frozenset(("Expand", "Tile", "Broadcast"))  # fills that read the values they repeat
 SUMS_OF_ROWS = frozenset((
     "EmbeddingBagOffsetsSum", "EmbeddingBagPackedSum", "EmbeddingBagOffsets", "EmbeddingBagPacked",
@@ -149,6 +150,27 @@ def recurrent(cell: str, rows: int, states: int, weights: int) -> int:
     weight matrices.
     """
     return rows * (2 * weights + CELL_FLOPS[cell] * states)
+
+
+def fourier(length: int, is_real: bool) -> int:
+    """The flops of a fast Fourier transform: 5 n log2(n), rounded up, of n complex numbers; half for real ones."""
+    full = 5 * length * max(0, length - 1).bit_length()
+    return -(-full // 2) if is_real else full
+
+
+def sampled(call: NodeCall, neighbours: int, axes: int) -> int:
+    """The flops of sampling an image at points: 2 an output element and neighbour, `neighbours` along each axis."""
+    return 2 * call.output.elements * neighbours**axes
+
+
+def suppression(batch: int, classes: int, boxes: int, selected: int) -> int:
+    """The flops of suppressing boxes that overlap a selected one: 10 a box and selected box."""
+    return OVERLAP_FLOPS * batch * classes * boxes * min(boxes, selected)
+
+
+def bin_pixels(image: Sequence[int], bins: Sequence[int]) -> int:
+    """The pixels of one of the bins of a region as large as the image, rounded up along each axis."""
+    return math.prod(-(-size // max(1, count)) for size, count in zip(image, bins, strict=True))
 
 
 def attention(queries: Tensor, keys: int, heads: int, output: Tensor) -> int:

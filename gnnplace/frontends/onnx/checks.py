@@ -18,6 +18,7 @@ from gnnplace.frontends.onnx.subgraphs import all_graphs, all_nodes, subgraphs
 
 MAX_NODES = 1_000_000  # after inlining of functions
 MAX_FUNCTIONS = 100_000
+GRADIENT = "ai.onnx.preview.training.Gradient"
 MAX_VALUES = 5_000_000  # inputs and outputs of nodes
 
 
@@ -49,6 +50,12 @@ def check_graph(graph: GraphProto) -> None:
             _check_declared(value.name, value.type)
         for tensor in inner.initializer:
             check_initializer(tensor)
+    for node in all_nodes(graph):
+        if kind_of(node) == GRADIENT:
+            raise ValueError(
+                f"{described(node)}: differentiates other nodes, and how is not in the file; capture the training step "
+                "from PyTorch or TensorFlow"
+            )
     _check_names(graph, ())
 
 

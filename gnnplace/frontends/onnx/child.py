@@ -7,18 +7,20 @@ hang, use all memory or crash, only this process suffers. External data is not o
 from __future__ import annotations
 
 import ast
+import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import AttributeProto, NodeProto
+from onnx import AttributeProto, NodeProto, TensorProto, numpy_helper
 from onnx.checker import ValidationError
 from onnx.shape_inference import InferenceError
 
 from gnnplace.frontends.network.network import Network, Node, to_json
 from gnnplace.frontends.onnx.checks import kind_of
+from gnnplace.frontends.onnx.flops import VALUED
 from gnnplace.frontends.onnx.shapes import typed
 from gnnplace.isolation.limited import answer
 
@@ -45,12 +47,34 @@ def read(file: str, dims: Mapping[str, int]) -> Network:
         graph = typed(model, dims)
     except (RuntimeError, InferenceError, ValidationError) as error:  # ONNX's C++: shape inference and inlining
         raise ValueError(" ".join(str(error).split())[:300]) from error
-    return Network(graph.inputs, graph.initializers, tuple(map(_node, graph.nodes)), graph.outputs, graph.tensors)
+    numbers = {tensor.name: tensor for tensor in model.graph.initializer}
+    numbers |= {
+        node.output[0]: attribute.t
+        for node in graph.nodes
+        if node.op_type == "Constant"
+        for attribute in node.attribute
+        if attribute.name == "value"
+    }
+    nodes = tuple(_node(node, numbers) for node in graph.nodes)
+    return Network(graph.inputs, graph.initializers, nodes, graph.outputs, graph.tensors)
 
 
-def _node(node: NodeProto) -> Node:
+def _node(node: NodeProto, numbers: Mapping[str, TensorProto]) -> Node:
     attributes = {attribute.name: value for attribute in node.attribute if (value := _value(attribute)) is not None}
+    attributes |= dict(_given(node, numbers))
     return Node(node.name, kind_of(node), _layer(node), tuple(node.input), tuple(node.output), attributes)
+
+
+def _given(node: NodeProto, numbers: Mapping[str, TensorProto]) -> Iterator[tuple[str, int]]:
+    """What few rules need besides attributes: numbers that are inputs (`input_1`), the counts of trees and of nodes."""
+    for index in VALUED.get(kind_of(node), ()):
+        name = node.input[index] if index < len(node.input) else ""
+        if name in numbers and math.prod(numbers[name].dims) == 1:
+            yield f"input_{index}", int(numpy_helper.to_array(numbers[name]).reshape(-1)[0])
+    if "TreeEnsemble" in node.op_type:
+        lists = {attribute.name: attribute.ints for attribute in node.attribute}
+        yield "trees", len(lists.get("tree_roots") or set(lists.get("nodes_treeids", ())))
+        yield "nodes", len(lists.get("nodes_featureids", ()))
 
 
 def _value(attribute: AttributeProto) -> Any:
