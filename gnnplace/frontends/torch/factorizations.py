@@ -38,7 +38,7 @@ def _cholesky(_: int, n: int) -> float:
 
 
 def _vectors(m: int, n: int) -> float:
-    return 14 * m * n * n + 8 * n**3
+    return 14.0 * m * n * n + 8.0 * n**3
 
 
 _OF_A_MATRIX: Mapping[str, Cost] = {
