@@ -31,8 +31,8 @@ _STANDARD = (Path(sysconfig.get_path("stdlib")),)
 _PACKAGES = {"site-packages", "dist-packages"}
 EXAMPLE = 'sizes="example" takes them from the example inputs'
 ADVICE = {  # by a part of the op's name; the first that fits
-    "ctc_loss": "give the lengths of inputs and targets as tuples of ints",
-    "pack_padded": "give the lengths as Python numbers",
+    "ctc_loss": f"give the lengths of inputs and targets as tuples of ints, or {EXAMPLE}",
+    "pack_padded": f"give the lengths as Python numbers, or {EXAMPLE}",
     "local_scalar_dense": f"decide by Python values or with torch.where, or {EXAMPLE}",
     "is_nonzero": f"decide by Python values or with torch.where, or {EXAMPLE}",
     "numpy": "compute with tensors in place of NumPy's arrays",

@@ -77,15 +77,15 @@ def test_a_layer_works_for_the_sum_of_lengths(layer: type[nn.RNNBase], lengths: 
 
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="two CPU devices need two cores")
 def test_a_packed_sequence_is_an_input_and_a_result() -> None:
-    module, x = Takes(nn.LSTM), torch.randn(5, 3, 4)
-    packed = pack_padded_sequence(x, [2, 5, 1], enforce_sorted=False)
+    module, x = Takes(nn.LSTM), torch.randn(5, 4, 4)
+    packed = pack_padded_sequence(x, [2, 5, 1, 3], enforce_sorted=False)
     step = gp.TorchInference(module, (packed,))
     with gp.placed(step, placed_steps.split(step, seed=3)) as model:
         result, expected = model(packed), module(packed)
         assert isinstance(result, PackedSequence) and torch.equal(result.data, expected.data)
         assert torch.equal(result.batch_sizes, expected.batch_sizes)
-        with pytest.raises(ValueError, match=r"batch_sizes\[1\]: is 3, and the step was placed with 2; such values are part of the step"):
-            model(pack_padded_sequence(x, [2, 4, 2], enforce_sorted=False))
+        with pytest.raises(ValueError, match=r"batch_sizes\[1\]: is 4, and the step was placed with 3; such values are part of the step"):
+            model(pack_padded_sequence(x, [2, 5, 2, 2], enforce_sorted=False))
 
 
 def test_lengths_of_an_input_are_refused_with_what_helps() -> None:
