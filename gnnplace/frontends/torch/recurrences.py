@@ -89,7 +89,9 @@ def ctc_loss(
 ) -> Tensor:
     """The ops of PyTorch's `ctc_loss` for lengths that are numbers, with its arguments."""
     batched = log_probs if log_probs.dim() == 3 else log_probs.unsqueeze(1)
-    losses, _ = torch._ctc_loss(batched, targets.long(), input_lengths, target_lengths, blank, zero_infinity)
+    losses, _ = torch.ops.aten._ctc_loss.default(
+        batched, targets.long(), list(input_lengths), list(target_lengths), blank, zero_infinity
+    )
     if zero_infinity:
         losses = torch.where(losses == math.inf, torch.zeros((), dtype=losses.dtype), losses)
     if reduction in ("mean", 1):
