@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from support.by_hand import gpus, link, made, op
 from support.random_fusions import fused_case
 from support.random_problems import random_case
 from support.slow import slow
+from torch import nn
 
+import gnnplace as gp
 from gnnplace.fused import fused_or_refusal
 from gnnplace.placement import Placement, check
 from gnnplace.report.chain_words import MOST_STRETCHES, Stretch, shortened, stepped, stretches
@@ -126,6 +129,24 @@ def test_names_are_modules_their_beginnings_and_ops():
     assert explain_part(problem, placement, "w3").variable_bytes == 100_003
     with pytest.raises(ValueError, match=r"^'h.2' is no module or op of the graph; choose from h\.0\.a, "):
         explain_part(problem, placement, "h.2")
+
+
+class Both(nn.Module):
+    def __init__(self, net: nn.ModuleDict) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net["de/low"](self.net["de"](x))
+
+
+def test_a_slash_in_a_name_of_pytorch_begins_no_part():
+    net = nn.ModuleDict({"de": nn.Linear(4, 4), "de/low": nn.Linear(4, 4)})
+    step = gp.TorchInference(nn.Sequential(Both(net)), (torch.zeros(2, 4),))
+    problem = gp.problem(step, cluster="k40-2")
+    plan = gp.place(problem, "gpu")
+    parts = [plan.explain(name) for name in ("0.net.de", "0.net.de/low", "0.net")]
+    assert [part.variable_bytes for part in parts] == [80, 80, 160]
 
 
 def test_a_placement_without_a_step_is_refused():

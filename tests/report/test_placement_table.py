@@ -10,11 +10,11 @@ from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
-from gnnplace.report.placement_table import MOST_ROWS, beside_one_device, layer_rows
+from gnnplace.report.placement_table import MOST_ROWS, _labels, beside_one_device, layer_rows
 
 
-def chain(layers: list[str | None]) -> Problem:
-    ops = [Op(f"op{i}", "MatMul", (Output(8),), layer=layer, time_ns={"gpu": 10 + i}, persistent_bytes=i) for i, layer in enumerate(layers)]
+def chain(layers: list[str | None], kind: str = "MatMul") -> Problem:
+    ops = [Op(f"op{i}", kind, (Output(8),), layer=layer, time_ns={"gpu": 10 + i}, persistent_bytes=i) for i, layer in enumerate(layers)]
     return problem(ComputationGraph.from_ops("chain", ops, [(i, 0, i + 1) for i in range(len(ops) - 1)]), equal_gpus(2))
 
 
@@ -26,6 +26,12 @@ def placed(problem: Problem, device: list[int]) -> list[tuple[str, list[int], in
 def test_layers_stand_in_their_order_with_their_work_and_variables():
     found = placed(chain(["encoder.0", "decoder/a", "encoder.0", None]), [0, 1, 1, 0])
     assert found == [("encoder/0", [10, 12], 2), ("decoder/a", [0, 11], 1), ("(MatMul)", [13, 0], 3)]
+
+
+def test_a_slash_in_a_name_of_pytorch_separates_nothing():
+    layers = ["net.0.de/low.a", "net.0.de/high.a"]
+    assert _labels(chain(layers, "aten.mm").graph, 3) == ["net/0/de/low", "net/0/de/high"]
+    assert _labels(chain(layers, "MatMul").graph, 3) == ["net/0/de", "net/0/de"]
 
 
 def test_many_layers_are_shortened_and_neighbours_on_one_device_joined():

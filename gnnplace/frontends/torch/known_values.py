@@ -141,12 +141,13 @@ class KnownValues(StepFakes):
         except NEEDS_VALUES:
             if call.is_known:
                 return self._needed(call)
-            if func is _aten.masked_select.default and self._of(args[1]) is not None:
-                chosen = self._needed(self._call(_aten.nonzero.default, (args[1],), {}))
-                times = math.prod(torch.broadcast_shapes(args[0].shape, args[1].shape)) // max(args[1].numel(), 1)
-                with self:
-                    return args[0].new_empty(chosen.shape[0] * times)
-            raise
+            if func in (_aten.masked_select.default, _aten._ctc_loss.default):
+                return self._of_size(func, args)
+            if not any(self._is_outside(leaf) for leaf in call.leaves):
+                raise
+            # torch makes a fake tensor of one outside within the op, where its value is not known
+            args, kwargs = pytree.tree_map_only(self._is_outside, self._inside, (args, kwargs))
+            result = super().dispatch(func, types, args, kwargs)
         if is_part:
             return result
         if not (call.is_known and call.is_determined and self._is_kept(call, result) and self._follow(call, result)):
@@ -215,6 +216,28 @@ class KnownValues(StepFakes):
             memory = _Memory(self._number(), of_inputs=False)
             self._outside[id(tensor)] = tensor, _Twin(tensor.detach(), Slot(self._number()), memory)
         return self._outside[id(tensor)][1]
+
+    def _of_size(self, func: torch._ops.OpOverload, args: Sequence[Any]) -> Any:
+        """The result of an op on unknown tensors whose size a known mask or Python numbers tell."""
+        if func is _aten._ctc_loss.default:
+            steps, batch, _ = args[0].shape
+            sizes = [(batch,), (batch, steps, 2 * max(args[3], default=0) + 1)]
+        else:
+            chosen = self.dispatch(_aten.nonzero.default, (Tensor,), (args[1],))
+            times = math.prod(torch.broadcast_shapes(args[0].shape, args[1].shape)) // max(args[1].numel(), 1)
+            sizes = [(chosen.shape[0] * times,)]
+        with self:
+            results = tuple(args[0].new_empty(size) for size in sizes)
+        return results if len(results) > 1 else results[0]
+
+    def _is_outside(self, leaf: Any) -> bool:
+        return isinstance(leaf, Tensor) and id(leaf) in self._outside
+
+    def _inside(self, tensor: Tensor) -> Tensor:
+        """A fake tensor in place of one outside."""
+        fake, twin = self._fake(tensor), self._of(tensor)
+        self._twins[fake] = twin
+        return fake
 
     def _is_kept(self, call: _TwinCall, result: Any) -> bool:
         """Whether the values of a result are kept: those of inputs, and small ones."""

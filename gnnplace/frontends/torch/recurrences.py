@@ -1,11 +1,12 @@
-"""Recurrent layers as the products of their cells, and packed sequences of known lengths.
+"""Recurrent layers as the products of their cells; packed sequences and CTC losses of known lengths.
 
-PyTorch's ops on packed sequences read lengths from memory, which a fake tensor has not. Here they get them as Python
-numbers, which fix all sizes.
+PyTorch's ops on sequences read lengths from memory, which a fake tensor has not. Here they get them as Python numbers,
+which fix all sizes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, no_type_check
 
@@ -13,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
+
+from gnnplace.frontends.torch.refusals import NEEDS_VALUES
 
 RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 
@@ -30,6 +33,8 @@ class Recurrences(TorchFunctionMode):
             return packed(*args, **(kwargs or {}))
         if name == "_pad_packed_sequence":
             return padded(*args, **(kwargs or {}))
+        if name == "ctc_loss" and None not in (lengths := [_numbers(value) for value in args[2:4]]):
+            return ctc_loss(*args[:2], *lengths, *args[4:], **(kwargs or {}))
         if name not in RECURRENT:
             return func(*args, **(kwargs or {}))
         with torch.backends.mkldnn.flags(enabled=False):
@@ -71,6 +76,38 @@ def padded(
             start, first = start + count * batch, step + 1
     lengths = torch.tensor([sum(batch > sequence for batch in numbers) for sequence in range(numbers[0])])
     return (output.transpose(0, 1) if batch_first else output), lengths
+
+
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Sequence[int],
+    target_lengths: Sequence[int],
+    blank: int = 0,
+    reduction: str | int = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
+    """The ops of PyTorch's `ctc_loss` for lengths that are numbers, with its arguments."""
+    batched = log_probs if log_probs.dim() == 3 else log_probs.unsqueeze(1)
+    losses, _ = torch.ops.aten._ctc_loss.default(
+        batched, targets.long(), list(input_lengths), list(target_lengths), blank, zero_infinity
+    )
+    if zero_infinity:
+        losses = torch.where(losses == math.inf, torch.zeros((), dtype=losses.dtype), losses)
+    if reduction in ("mean", 1):
+        return (losses / torch.tensor(target_lengths, dtype=losses.dtype).clamp_min(1)).mean()
+    if reduction in ("sum", 2):
+        return losses.sum()
+    return losses if log_probs.dim() == 3 else losses.squeeze(0)
+
+
+def _numbers(lengths: Any) -> Sequence[int] | None:
+    """Lengths as numbers; None if they are unknown."""
+    try:
+        numbers = lengths.tolist() if isinstance(lengths, Tensor) else lengths
+    except NEEDS_VALUES:
+        return None
+    return [numbers] if isinstance(numbers, int) else numbers
 
 
 def _with_batch_sizes(args: Sequence[Any]) -> Sequence[Any]:

@@ -27,12 +27,13 @@ NUMPY = ".numpy() is not supported"
 UNALLOCATED = "its data is not allocated yet"  # the message of a kernel that got fake tensors
 Line = tuple[FrameType, int]  # a frame and its line
 _OURS = (Path(__file__).parent, Path(torch.__file__).parent)
+_LAYERS = (Path(nn.__file__).parent,)
 _STANDARD = (Path(sysconfig.get_path("stdlib")),)
 _PACKAGES = {"site-packages", "dist-packages"}
 EXAMPLE = 'sizes="example" takes them from the example inputs'
 ADVICE = {  # by a part of the op's name; the first that fits
-    "ctc_loss": "give the lengths of inputs and targets as tuples of ints",
-    "pack_padded": "give the lengths as Python numbers",
+    "ctc_loss": f"give the lengths of inputs and targets as tuples of ints, or {EXAMPLE}",
+    "pack_padded": f"give the lengths as Python numbers, or {EXAMPLE}",
     "local_scalar_dense": f"decide by Python values or with torch.where, or {EXAMPLE}",
     "is_nonzero": f"decide by Python values or with torch.where, or {EXAMPLE}",
     "numpy": "compute with tensors in place of NumPy's arrays",
@@ -74,11 +75,16 @@ def place_of_caller() -> str:
 
 
 def _of_module(lines: Sequence[Line]) -> list[Line]:
-    """The frames of the module's code, with their lines: those outside gnnplace and torch, before a mode of ours."""
+    """The frames of the module's code, with their lines: those outside gnnplace and torch, before a mode of ours.
+
+    Of a module of PyTorch's own, the frames in `torch.nn`.
+    """
     modes = (str(_OURS[0] / name) for name in ("known_values.py", "recurrences.py"))
     files = [frame.f_code.co_filename for frame, _ in lines]
     end = min((files.index(mode) for mode in modes if mode in files), default=len(files))
-    return [line for line, file in zip(lines[:end], files, strict=False) if not _is_ours(file)]
+    before = list(zip(lines[:end], files, strict=False))
+    theirs = [line for line, file in before if not _is_ours(file)]
+    return theirs or [line for line, file in before if _is_within(file, _LAYERS)]
 
 
 def _advice(op: str, frames: Sequence[FrameType], sizes: str | None) -> str:

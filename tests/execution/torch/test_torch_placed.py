@@ -6,9 +6,11 @@ import copy
 import gc
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections import OrderedDict, UserDict, defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from torch.utils.checkpoint import checkpoint
 
 import gnnplace as gp
 from gnnplace.execution.torch.live_step import LiveStep
+from gnnplace.frontends.torch.inference import tensors_in, with_tensors
 from gnnplace.isolation.worker import usable_cores
 from gnnplace.units.units import expand, units
 
@@ -235,6 +238,100 @@ def test_inference_returns_what_the_module_returns() -> None:
             placed(**(given | {"power": 3}))
         with pytest.raises(ValueError, match="inputs: 1 by position, none by name; give x, scale, power"):
             placed(x)
+
+
+class Answers(OrderedDict[str, Tensor]):
+    """A container whose constructor takes no mapping."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class Kept(Mapping[str, Tensor]):
+    """A mapping that can't be changed."""
+
+    def __init__(self, **tensors: Tensor) -> None:
+        self._tensors = tensors
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+
+def in_lists(y: Tensor) -> defaultdict[str, list[Tensor]]:
+    lists = defaultdict[str, list[Tensor]](list)
+    lists["rows"] += [y, y + 1]
+    return lists
+
+
+def in_answers(y: Tensor) -> Answers:
+    answers = Answers()
+    answers["first"], answers["second"] = y, y.sum()
+    return answers
+
+
+CONTAINERS: dict[str, Callable[[Tensor], Mapping[str, Any]]] = {
+    "defaultdict": in_lists,
+    "OrderedDict": lambda y: OrderedDict(b=y, a=y * 2),
+    "UserDict": lambda y: UserDict({"y": (y, [y.sum(0)])}),
+    "its own constructor": in_answers,
+    "its own mapping": lambda y: Kept(y=y, half=y / 2),
+    "a named tuple of PyTorch": lambda y: {"max": y.max(1), "none": None},
+}
+
+
+class Returns(nn.Module):
+    def __init__(self, container: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.layer, self.container = nn.Linear(4, 4), container
+
+    def forward(self, x: Tensor) -> Any:
+        return self.container(self.layer(x))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_results_are_in_the_containers_that_the_module_returns(name: str) -> None:
+    net, x = Returns(CONTAINERS[name]), torch.randn(3, 4)
+    step = gp.TorchInference(net, (x,))
+    with gp.placed(step, placed_steps.split(step, seed=3)) as model:
+        for _ in range(2):
+            result, expected = model(x), net(x)
+            assert type(result) is type(expected) and list(result) == list(expected)
+            pairs = zip(tensors_in(result), tensors_in(expected), strict=True)
+            assert all(torch.equal(tensor, other) for tensor, other in pairs)
+            assert [type(value) for value in result.values()] == [type(value) for value in expected.values()]
+
+
+def test_a_result_that_cant_be_copied_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^module: its output, a mappingproxy, can't be copied: TypeError: [^\n]*$"):
+        with_tensors(MappingProxyType({"y": torch.zeros(1)}), [torch.ones(1)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_module_of_two_names_is_placed(trains: bool) -> None:
+    linear, norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+    net, x = nn.Sequential(linear, norm, linear, norm), torch.randn(3, 4)
+    plain = copy.deepcopy(net)
+    step: Any = gp.TorchStep(net, lambda net, x: net(x).square().sum(), (x,)) if trains else gp.TorchInference(net, (x,))
+    with gp.placed(step, placed_steps.split(step, seed=3)) as model:
+        result = model(x)
+        assert list(model.state_dict()) == list(plain.state_dict())
+        expected = step.loss(plain, x) if trains else plain.eval()(x)
+        torch.testing.assert_close(result, expected)
+        if trains:
+            result.backward()
+            expected.backward()
+        for parameter, other in zip(model.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(parameter.grad, other.grad)
+        for buffer, other in zip(model.buffers(), plain.buffers(), strict=True):
+            torch.testing.assert_close(buffer, other)
 
 
 def test_draws_are_those_of_the_seed_and_the_call() -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
+import gnnplace as gp
 from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.graph import CONTROL, NONE, ComputationGraph
 
@@ -467,3 +468,17 @@ def test_a_buffer_may_be_called_as_an_op_is() -> None:
 
     names = step_of(Centred(), torch.zeros(4, 3)).graph.op_names
     assert {"mean", "mean/read", "mean/op"} <= set(names)
+
+
+def test_names_may_contain_a_slash() -> None:
+    class Tables(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tables = nn.ParameterDict({"de": torch.ones(3), "de/read": torch.ones(3)})
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (x * self.tables["de"] * self.tables["de/read"]).sum()
+
+    graph = gp.TorchStep(Tables(), None, (torch.ones(3),), "sgd").computation_graph("net")
+    updates = graph.phase.among(["update"])
+    assert updates.sum() == 2 and {graph.layer[int(op)] for op in updates.nonzero()[0]} == {"tables"}

@@ -77,15 +77,15 @@ def test_a_layer_works_for_the_sum_of_lengths(layer: type[nn.RNNBase], lengths: 
 
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="two CPU devices need two cores")
 def test_a_packed_sequence_is_an_input_and_a_result() -> None:
-    module, x = Takes(nn.LSTM), torch.randn(5, 3, 4)
-    packed = pack_padded_sequence(x, [2, 5, 1], enforce_sorted=False)
+    module, x = Takes(nn.LSTM), torch.randn(5, 4, 4)
+    packed = pack_padded_sequence(x, [2, 5, 1, 3], enforce_sorted=False)
     step = gp.TorchInference(module, (packed,))
     with gp.placed(step, placed_steps.split(step, seed=3)) as model:
         result, expected = model(packed), module(packed)
         assert isinstance(result, PackedSequence) and torch.equal(result.data, expected.data)
         assert torch.equal(result.batch_sizes, expected.batch_sizes)
-        with pytest.raises(ValueError, match=r"batch_sizes\[1\]: is 3, and the step was placed with 2; such values are part of the step"):
-            model(pack_padded_sequence(x, [2, 4, 2], enforce_sorted=False))
+        with pytest.raises(ValueError, match=r"batch_sizes\[1\]: is 4, and the step was placed with 3; such values are part of the step"):
+            model(pack_padded_sequence(x, [2, 5, 2, 2], enforce_sorted=False))
 
 
 def test_lengths_of_an_input_are_refused_with_what_helps() -> None:
@@ -109,3 +109,38 @@ def test_lengths_that_pytorch_refuses_are_refused(lengths: list[int], words: str
 
     with pytest.raises(ValueError, match=f"^module: [^\n]*{words}"):
         gp.TorchInference(Sorted(nn.GRU, lengths), (torch.zeros(2, 5, 4),)).computation_graph("net")
+
+
+class Ctc(nn.Module):
+    """A CTC loss whose lengths are numbers, constants or inputs."""
+
+    def __init__(self, lengths: Any, **options: Any) -> None:
+        super().__init__()
+        self.linear, self.lengths, self.options = nn.Linear(4, 5), lengths, options
+
+    def forward(self, x: Tensor, targets: Tensor, *lengths: Tensor) -> Tensor:
+        loss = nn.functional.ctc_loss(self.linear(x).log_softmax(-1), targets, *(lengths or self.lengths), **self.options)
+        return loss.sum()
+
+
+NUMBERS, CONSTANTS = ((6, 5), (3, 2)), (torch.tensor([6, 5]), torch.tensor([3, 2]))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(usable_cores()) < 2, reason="two CPU devices need two cores")
+@pytest.mark.parametrize("lengths", [NUMBERS, CONSTANTS])
+@pytest.mark.parametrize("options", [{}, {"reduction": "sum", "zero_infinity": True}, {"reduction": "none"}])
+def test_a_ctc_loss_of_known_lengths_is_that_of_pytorch(lengths: Any, options: dict[str, Any]) -> None:
+    module, inputs = Ctc(lengths, **options), (torch.randn(6, 2, 4), torch.randint(1, 5, (2, 3)))
+    step = gp.TorchStep(module, None, inputs)
+    with gp.placed(step, placed_steps.split(step, seed=3), check=True) as model:
+        torch.testing.assert_close(model(*inputs), module(*inputs))
+
+
+def test_a_ctc_loss_of_lengths_in_tensors_is_refused_with_what_helps() -> None:
+    inputs = (torch.randn(6, 2, 4), torch.randint(1, 5, (2, 3)), *CONSTANTS)
+    with pytest.raises(
+        ValueError, match=r"^module: aten._ctc_loss[^\n]*; give the lengths of inputs and targets as tuples of ints, or sizes="
+    ):
+        gp.TorchStep(Ctc(None), None, inputs).computation_graph("net")
+    assert gp.TorchStep(Ctc(None), None, inputs, sizes="example").computation_graph("net").name == "net, sizes of the example"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -172,3 +173,48 @@ def test_what_makes_no_step_is_refused_where_it_is_made() -> None:
     assert [line.startswith(rule) for line, rule in zip(done.stdout.splitlines(), REFUSED, strict=True)] == [True] * len(REFUSED), (
         done.stdout
     )
+
+
+class SkipsLayers(nn.Module):
+    """Skips a layer at random, as transformers' models with LayerDrop do."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.layer, self.config = nn.Linear(4, 4), SimpleNamespace(encoder_layerdrop=share, decoder_layerdrop=0.0)
+        self.layerdrop = share
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and torch.rand([]) < self.layerdrop:
+            return x
+        return self.layer(x)
+
+
+def test_a_refusal_of_layerdrop_names_its_knob() -> None:
+    with pytest.raises(ValueError, match=r"; layers are skipped at random: build the module with config\.encoder_layerdrop=0$"):
+        attempt(True, SkipsLayers(0.1), torch.zeros(3, 4))
+    attempt(False, SkipsLayers(0.1), torch.zeros(3, 4))
+
+
+def test_a_refusal_names_the_line_of_a_library_and_that_of_its_user() -> None:
+    library: dict[str, Callable[[Tensor], Tensor]] = {}
+    exec(compile("def chosen(x):\n    return x[x > 0]", "/usr/lib/site-packages/library.py", "exec"), library)
+
+    class Uses(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+            return library["chosen"](super().forward(input))
+
+    place = (
+        r" at /usr/lib/site-packages/library.py:2 \(.*\), "
+        r"called at [^\n]*test_torch_refusals.py:\d+ \(return library[^\n]*; keep sizes fixed"
+    )
+    with pytest.raises(ValueError, match=place):
+        attempt(False, Uses(4, 4), torch.zeros(3, 4))
+
+
+def test_arrays_are_refused_as_values() -> None:
+    class Leaves(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+            return super().forward(input) * input.numpy().sum()
+
+    with pytest.raises(ValueError, match=r"^module: numpy\(\) needs the values[^\n]*; compute with tensors in place of NumPy's arrays$"):
+        attempt(False, Leaves(4, 4), torch.zeros(3, 4))
