@@ -92,7 +92,7 @@ def _device(random: Random, index: int) -> dict[str, Any]:
     fields |= {"memory_bytes_per_s": random.choice([2 * 10**9, 9 * 10**9]), "streams": random.choice([1, 1, 1, 2, 3])}
     fields |= random.choice([{}, {"memory": "host"}, {"memory": "host"}, {"memory": "other"}])
     fields |= random.choice([{}, {"contended_memory_bytes_per_s": 10**9}, {"contended_memory_bytes_per_s": 10**8}])
-    return fields | random.choice([{}, {"launch_ns": 2, "dispatch_ns": 1}])
+    return fields | random.choice([{}, {"launch_ns": 2, "dispatch_ns": 3}])
 
 
 def _link(random: Random, src: str, dst: str, buses: float, copies: dict[str, float]) -> dict[str, Any]:

@@ -221,6 +221,18 @@ class ComputationGraph:
         return level
 
     @cached_property
+    def dispatched(self) -> Bool[np.ndarray, " ops"]:
+        """True for ops without a kernel that a framework's executor handles: all but sources and aliases.
+
+        A source has no inputs: a variable, a constant, an input of the step. All outputs of an alias are aliases: a
+        read, a view, an identity. Nobody works for these where their bytes lie.
+        """
+        has_outputs = np.diff(self.output_ptr) > 0
+        owns_output = np.bincount(self.output_op[self.output_alias == NONE], minlength=self.num_ops) > 0
+        source, alias = np.diff(self.in_ptr) == 0, has_outputs & ~owns_output
+        return ~(self.kernel | source | alias)
+
+    @cached_property
     def effective_bytes_accessed(self) -> Int64[np.ndarray, " ops"]:
         """`bytes_accessed`; if absent, the bytes of the distinct data inputs plus those of all outputs."""
         moved = np.zeros(self.num_ops, dtype=np.int64)

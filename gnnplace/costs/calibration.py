@@ -55,14 +55,14 @@ def fit_device(template: Device, measured: Sequence[Measured]) -> Calibration:
     in the template. Raises ValueError if no op with a kernel was measured.
     """
     ops = _columns(measured)
-    kernels, others = ops.of(ops.kernel), ops.of(~ops.kernel)
+    kernels, dispatched = ops.of(ops.kernel), ops.of(ops.dispatched)
     if not len(kernels.time_ns):
         raise ValueError(f"device {template.name!r}: no op with a kernel was measured; there is nothing to fit")
     device = _roofline(template, kernels)
-    if len(others.time_ns):
-        device = replace(device, dispatch_ns=round(float(np.median(others.time_ns))))
+    if len(dispatched.time_ns):
+        device = replace(device, dispatch_ns=round(float(np.median(dispatched.time_ns))))
     undetermined = _undetermined(device, kernels)
-    if len(others.time_ns) < MIN_OPS:
+    if len(dispatched.time_ns) < MIN_OPS:
         undetermined = (*undetermined, "dispatch_ns")
     return _calibration(device, measured, undetermined)
 
@@ -99,6 +99,7 @@ class _Ops:
     bytes: Float[np.ndarray, " ops"]
     dtype: np.ndarray
     kernel: Bool[np.ndarray, " ops"]
+    dispatched: Bool[np.ndarray, " ops"]
 
     def of(self, rows: Bool[np.ndarray, " ops"]) -> _Ops:
         return _Ops(*(column[rows] for column in vars(self).values()))
@@ -114,10 +115,11 @@ def _columns(measured: Sequence[Measured]) -> _Ops:
             graph.effective_bytes_accessed,
             names[roofline.first_dtype(graph)],
             graph.kernel,
+            graph.dispatched,
         )
         parts.append([column[time_ns != NOT_MEASURED] for column in columns])
-    time_ns, flops, moved, dtype, kernel = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return _Ops(time_ns.astype(float), flops.astype(float), moved.astype(float), dtype, kernel)
+    time_ns, flops, moved, *masks = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return _Ops(time_ns.astype(float), flops.astype(float), moved.astype(float), *masks)
 
 
 def _roofline(template: Device, ops: _Ops) -> Device:

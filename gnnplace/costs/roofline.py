@@ -60,10 +60,13 @@ def _given_ns(graph: ComputationGraph, device: Device) -> Int64[np.ndarray, " op
 
 
 def modelled_ns(graph: ComputationGraph, device: Device) -> Int64[np.ndarray, " ops"]:
-    """The roofline time of every op on a device, whatever times the graph states."""
+    """The roofline time of every op on a device, whatever times the graph states.
+
+    An op without a kernel takes `dispatch_ns` if it is dispatched, else 1 ns.
+    """
     traffic = duration_ns(graph.effective_bytes_accessed, device.memory_bytes_per_s)
     with_kernel = device.launch_ns + np.maximum(arithmetic_ns(graph, device), traffic)
-    return np.maximum(1, np.where(graph.kernel, with_kernel, device.dispatch_ns))
+    return np.maximum(1, np.where(graph.kernel, with_kernel, np.where(graph.dispatched, device.dispatch_ns, 0)))
 
 
 def arithmetic_ns(graph: ComputationGraph, device: Device) -> Int64[np.ndarray, " ops"]:

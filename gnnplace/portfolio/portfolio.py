@@ -30,6 +30,7 @@ from gnnplace.constraints import Stages
 from gnnplace.moves.ranking import Ranking, read_ranking
 from gnnplace.placement import Placement, Schedule, rule_of, scheduled
 from gnnplace.portfolio import planners
+from gnnplace.portfolio.at_home import FOR_HOME, at_home
 from gnnplace.portfolio.candidates import Candidate, candidate
 from gnnplace.portfolio.rounds import (
     FOR_ORDER,
@@ -98,7 +99,8 @@ def portfolio(problem: Problem, evaluate: Evaluator, budget: Budget, options: Op
     budget's bound.
 
     If there are few legal placements, all of them are evaluated instead, unless the options have a policy, `starts` or
-    binding stages. With the schedule `given`, a search for a faster order follows.
+    binding stages. With the schedule `given`, a search for a faster order follows. At last variables and views that
+    nothing computes with on their devices come home.
     """
     run = _Run(problem, evaluate, Rationed(evaluate, budget), budget, options, improvements(options.progress))
     binding = options.stages is not None and options.stages.binding
@@ -113,7 +115,8 @@ def portfolio(problem: Problem, evaluate: Evaluator, budget: Budget, options: Op
         winner = run.refined(
             *run.proposed(starts), [path_estimate] if options.search == "plain" else [shipped(), path_estimate]
         )
-    return winner if options.schedule == run.rule else run.ordered(winner)
+    winner = winner if options.schedule == run.rule else run.ordered(winner)
+    return at_home(problem, evaluate, winner, budget)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,13 +188,15 @@ class _Run:
         return proposals, len(proposals) > len(winners)
 
     def refined(self, winners: list[Candidate], repaired: bool, ranks: Sequence[Rank]) -> Candidate:
-        """The winner of searches from the best few; the end of the budget is left for the search for an order.
+        """The winner of searches from the best few.
+
+        The end of the budget is left for the way home, and for the search for an order if there is one.
 
         If evaluations are limited, a climb starts from the best of the few, and annealing from its result.
         """
         # after repairs, both searches have less budget
         for_order = FOR_ORDER * (1 - self.budget.used) if repaired else FOR_ORDER
-        before = self.budget if self.options.schedule == self.rule else self.budget.until(1 - for_order)
+        before = self.budget.until(1 - (FOR_HOME if self.options.schedule == self.rule else for_order))
         if self.small:
             solved = partial(self._solved, most_s=planners.EXACT_S, schedule=self.rule)
             winners = [
@@ -205,10 +210,11 @@ class _Run:
         return searched_from_few(self.problem, self.evaluate, winners, climb, anneal, before, self.progress)
 
     def ordered(self, winner: Candidate) -> Candidate:
-        """The result of a search for a faster order of the ops from a winner."""
+        """The result of a search for a faster order of the ops from a winner. The way home keeps its share."""
         solved: Search = partial(self._solved, most_s=ORDER_S, schedule=self.options.schedule)
         search = solved if self.small else partial(reordered, evaluate=self.evaluate, seed=self.options.seed)
-        return searched(self.problem, self.evaluate, winner, "order", search, self.budget, self.progress)
+        before = self.budget.until(1 - FOR_HOME)
+        return searched(self.problem, self.evaluate, winner, "order", search, before, self.progress)
 
     def _climbed(
         self, problem: Problem, start: Placement, budget: Budget, report: Report, *, ranks: Sequence[Rank]

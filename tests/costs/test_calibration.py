@@ -11,20 +11,20 @@ from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs import calibration, roofline
 from gnnplace.costs.calibration import Measured, fit_device
 from gnnplace.costs.measured import NOT_MEASURED, LinkSample, MeasuredCosts
-from gnnplace.graph import ComputationGraph, Op, Output
+from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 
 TEMPLATE = Device("gpu:0", "gpu", 12345, 10**10, 10**10, launch_ns=9, dispatch_ns=8, streams=3)
 
 
 def graph(seed, num_ops=600, dtypes=("float32",), with_flops=0.5):
-    """Ops from bytes to a hundred megabytes and, a part of them, from few to 30 billion flops; some have no kernel."""
+    """Ops from bytes to a hundred megabytes and, a part of them, from few to 30 billion flops; some have no kernel and wait for control."""
     generator = np.random.default_rng(seed)
     ops = []
     for op in range(num_ops):
         flops = int(10 ** generator.uniform(2, 10.5)) if generator.random() < with_flops else 0
         output = Output(int(10 ** generator.uniform(2, 8)), dtype=str(generator.choice(dtypes)))
         ops.append(Op(f"op{op}", "Op", (output,), flops=flops, kernel=bool(generator.random() < 0.85)))
-    return ComputationGraph.from_ops(f"graph-{seed}", ops, [])
+    return ComputationGraph.from_ops(f"graph-{seed}", ops, [(0, CONTROL, op) for op in range(1, num_ops) if not ops[op].kernel])
 
 
 def timed(of, device, noise=0.0, outliers=0.0, seed=0):

@@ -60,7 +60,9 @@ class PlainSimulator:
         if times:
             return max(1, times.get(device["name"], times.get(device["kind"], max(times.values()))))
         if not op.get("kernel", True):
-            return max(1, device.get("dispatch_ns", 0))
+            source = not any(d == i for _, _, d in self.edges)
+            alias = op["outputs"] and all(output.get("alias_of") for output in op["outputs"])
+            return 1 if source or alias else max(1, device.get("dispatch_ns", 0))
         traffic = ceil(self.accessed(i) * 10**9, int(device.get(memory_rate, device["memory_bytes_per_s"])))
         return max(1, device.get("launch_ns", 0) + max(self.arithmetic(i, d), traffic))
 

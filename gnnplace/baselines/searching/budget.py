@@ -46,8 +46,13 @@ class Budget:
 
     @property
     def used(self) -> float:
-        """The used share of the evaluations or of the time, whichever is larger; 1 or more at the end."""
-        shares = [float(self._largest._reached)]
+        """The used share, 1 or more at the end: `spent_share`, or 1 at the bound."""
+        return max(float(self._largest._reached), self.spent_share)
+
+    @property
+    def spent_share(self) -> float:
+        """The share of the evaluations or of the time that is spent, whichever is larger."""
+        shares = [0.0]
         if self.evaluations is not None:
             shares.append(self.spent / self.evaluations)
         if self.seconds is not None:
