@@ -16,7 +16,7 @@ Inputs = tuple[Any, ...] | dict[str, Any]
 OptimizerMaker = Callable[[Sequence[Tensor]], torch.optim.Optimizer]
 
 
-class NotRunnable(Exception):
+class NotRunnableError(Exception):
     """An input that can't be built, or that plain PyTorch or ONNX Runtime does not run; the message is the reason."""
 
 
@@ -38,7 +38,7 @@ def squares(module: nn.Module, *inputs: Any, **keywords: Any) -> Tensor:
         return own
     leaves = [leaf for leaf in pytree.tree_leaves(plain(output)) if isinstance(leaf, Tensor) and leaf.requires_grad]
     if not leaves:
-        raise NotRunnable("returns no floating-point tensor with a gradient")
+        raise NotRunnableError("returns no floating-point tensor with a gradient")
     return torch.stack([leaf.abs().square().mean().float() for leaf in leaves]).sum()
 
 

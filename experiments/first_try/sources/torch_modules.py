@@ -6,12 +6,11 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import nn
+from torch.nn.parameter import UninitializedTensorMixin
 from torch.testing._internal.common_modules import module_db
-from torch.utils import _pytree as pytree
 
 from experiments.first_try.cases import Kind, TorchCase
-from experiments.first_try.sources.calls import named
+from experiments.first_try.sources.calls import called, named, trainable
 
 KINDS = ("inference", "training")
 SAMPLES = 3
@@ -36,22 +35,9 @@ def case(name: str, kind: Kind) -> TorchCase:
     sample = _samples(entry, kind)[int(number)]
     module = entry.module_cls(*sample.constructor_input.args, **sample.constructor_input.kwargs)
     module, inputs = named(module, sample.forward_input.args, sample.forward_input.kwargs)
-    bare = kind == "training" and not [*module.parameters()]
-    return TorchCase(Scaled(module) if bare else module, inputs)
-
-
-class Scaled(nn.Module):
-    """A module without parameters behind one, so that a training step computes its gradient."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner, self.scale = inner, nn.Parameter(torch.ones(()))
-
-    def forward(self, *inputs: Any, **keywords: Any) -> Any:
-        return self.inner(*pytree.tree_map(self._scaled, inputs), **pytree.tree_map(self._scaled, keywords))
-
-    def _scaled(self, value: Any) -> Any:
-        return value * self.scale if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+    if any(isinstance(parameter, UninitializedTensorMixin) for parameter in module.parameters()):
+        called(module, inputs)  # as PyTorch wants it of lazy modules before an optimiser is built
+    return TorchCase(trainable(module) if kind == "training" else module, inputs)
 
 
 def _samples(entry: Any, kind: Kind) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from experiments.first_try.cases import NotRunnable
+from experiments.first_try.cases import NotRunnableError
 
 BATCH, TOKENS, FRAMES = 2, 16, 8
 Maker = Callable[[Any], list[Tensor]]
@@ -25,12 +25,12 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     ]
     unknown = [name for name in required if name not in _MAKERS]
     if unknown:
-        raise NotRunnable(f"needs {', '.join(unknown)}, of which the sweep has no example")
+        raise NotRunnableError(f"needs {', '.join(unknown)}, of which the sweep has no example")
     main = [name for name in _MAIN if name in parameters]
     first = [name for name in (getattr(model, "main_input_name", None), "input_ids") if name in main][:1]
     wanted = dict.fromkeys(
         tuple(dict.fromkeys((*required, *names)))
-        for names in (main, [*first, *_decoder(parameters)], first, [], [*main, *_ADDED(parameters)])
+        for names in (main, [*first, *_decoder(parameters)], first, [], [*main, *_added(parameters)])
     )
     for names in wanted:
         if names:
@@ -41,7 +41,7 @@ def _decoder(parameters: Any) -> list[str]:
     return [name for name in ("decoder_input_ids",) if name in parameters]
 
 
-def _ADDED(parameters: Any) -> list[str]:  # noqa: N802
+def _added(parameters: Any) -> list[str]:
     return [name for name in ("attention_mask", "bbox", "token_type_ids") if name in parameters]
 
 
@@ -114,7 +114,15 @@ def _pixels(sizes: _Sizes) -> list[Tensor]:
 def _features(sizes: _Sizes) -> list[Tensor]:
     mels = sizes.number(80, "num_mel_bins", "input_feat_per_channel", "feature_size", "input_dim", "n_mels", "input_size", "mel_bins")
     positions = 2 * sizes.number(1500, "max_source_positions")
-    shapes = [(BATCH, mels, positions), (BATCH, 64, mels), (BATCH, mels, 64), (BATCH, 1, 1001, mels), (BATCH, 64, 160), (BATCH, 64, 80)]
+    shapes = [
+        (BATCH, mels, positions),
+        (BATCH, 64, mels),
+        (BATCH, mels, 64),
+        (BATCH, 1, 1001, mels),
+        (BATCH, 64, 160),
+        (BATCH, 64, 80),
+        (BATCH, 64, 320),
+    ]
     return [sizes.floats(*shape) for shape in shapes]
 
 
@@ -160,5 +168,5 @@ _MAKERS: dict[str, Maker] = {
     "past_observed_mask": lambda sizes: [torch.ones_like(_past_values(sizes)[0][..., 0])],
     "hidden_states": _states,
     "inputs_embeds": _states,
-    "noise": lambda sizes: [],
+    "grid_thw": lambda sizes: [torch.tensor([[1, 8, 8]])],
 }

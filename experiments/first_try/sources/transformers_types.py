@@ -7,19 +7,23 @@ signature of the model, the richest first.
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import CONFIG_MAPPING, PretrainedConfig
-from transformers.models.auto import modeling_auto
 
-from experiments.first_try.cases import Inputs, Kind, NotRunnable, TorchCase, adamw
+from experiments.first_try.cases import Inputs, Kind, NotRunnableError, TorchCase, adamw
+from experiments.first_try.sources.calls import called
+from experiments.first_try.sources.torchvision_library import torchvision_if_installed
 from experiments.first_try.sources.transformers_inputs import inputs_of
-from experiments.first_try.sources.transformers_sizes import LEVELS, shrunk
+
+torchvision_if_installed()
+from transformers import CONFIG_MAPPING, PretrainedConfig  # noqa: E402  # it looks for torchvision
+from transformers.models.auto import modeling_auto  # noqa: E402
+
+from experiments.first_try.sources.transformers_sizes import LEVELS, shrunk  # noqa: E402
 
 KINDS = ("inference", "training")
 FIRST = ("MODEL_MAPPING_NAMES", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES")
@@ -33,32 +37,32 @@ def names() -> list[str]:
 
 
 def case(name: str, kind: Kind) -> TorchCase:
-    """A small model of a type. Raises NotRunnable with what plain PyTorch says of the last try."""
-    reason = "no inputs fit its signature"
+    """A small model of a type. Raises NotRunnableError with what plain PyTorch says of the smallest."""
     if name in _works:
         level, number = _works[name]
         model = _model(name, level)
         return TorchCase(model, [*inputs_of(model)][number], optimizer=adamw)
+    reasons: list[str] = []
     for level in LEVELS:
         try:
             model = _model(name, level)
             for number, inputs in enumerate(inputs_of(model)):
-                reason = _refusal(model, inputs) or ""
-                if not reason:
+                refusal = _refusal(model, inputs, kind)
+                if refusal is None:
                     _works[name] = level, number
                     return TorchCase(model, inputs, optimizer=adamw)
+                reasons.append(refusal)
         except Exception as error:  # of any configuration and model
-            reason = f"{type(error).__name__}: {error}"
-    raise NotRunnable(reason)
+            reasons.append(f"{type(error).__name__}: {error}")
+    raise NotRunnableError(reasons[0])
 
 
-def _refusal(model: nn.Module, inputs: Inputs) -> str | None:
-    """Why plain PyTorch does not run a model in both modes; None if it does."""
+def _refusal(model: nn.Module, inputs: Inputs, kind: Kind) -> str | None:
+    """Why plain PyTorch does not run a model; None if it does."""
+    torch.manual_seed(0)
     try:
-        for mode in (True, False):
-            torch.manual_seed(0)
-            with torch.no_grad():
-                model.train(mode)(**inputs)
+        with torch.no_grad():
+            called(model.train(kind == "training"), inputs)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return None
@@ -71,13 +75,13 @@ def _model(name: str, level: str) -> nn.Module:
     with torch.device("meta"):
         size = sum(parameter.numel() for parameter in cls(config).parameters())
     if size > MOST_PARAMETERS:
-        raise NotRunnable(f"has {size:,} parameters after its configuration was made small")
+        raise NotRunnableError(f"has {size:,} parameters after its configuration was made small")
     torch.manual_seed(0)
     return cls(shrunk(_config(name), level))
 
 
 def _config(name: str) -> PretrainedConfig:
-    return CONFIG_MAPPING[name](**_PARTS[name]()) if name in _PARTS else CONFIG_MAPPING[name]()
+    return CONFIG_MAPPING[name](**(_PARTS[name]() if name in _PARTS else _NEEDED.get(name, {})))
 
 
 @cache
@@ -96,6 +100,12 @@ def _pair(encoder: str, decoder: str) -> dict[str, Any]:
     return {"encoder": CONFIG_MAPPING[encoder]().to_dict(), "decoder": text.to_dict()}
 
 
+_NEEDED: Mapping[str, Mapping[str, Any]] = {  # what a configuration has no default for, or one that does not fit the others
+    "deepseek_v2": {"num_experts_per_tok": 2},
+    "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
+    "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "use_mamba_kernels": False},
+}
 _PARTS = {
     "encoder-decoder": lambda: _pair("bert", "bert"),
     "speech-encoder-decoder": lambda: _pair("wav2vec2", "bert"),
