@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import gnnplace as gp
 from experiments.first_try.cases import Case, Kind, OnnxCase, Source, TorchCase
-from experiments.first_try.counter import counter
+from experiments.first_try.counter import counting
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.frontends.network.graph import MAX_FOLDED_ELEMENTS
 from gnnplace.graph import ComputationGraph
@@ -137,7 +137,7 @@ def _run(case: Case, kind: Kind) -> Measured:
 
 def _called(case: TorchCase) -> Measured:
     case.module.eval()
-    with torch.no_grad(), counter() as counted:
+    with torch.no_grad(), counting() as counted:
         _call(case, case.module)
     return Measured(_bytes(case.module), _by_kind(counted))
 
@@ -146,7 +146,7 @@ def _trained(case: TorchCase) -> Measured:
     case.module.train()
     trained = [parameter for parameter in case.module.parameters() if parameter.requires_grad]
     optimizer = case.optimizer(trained)
-    with counter() as counted:
+    with counting() as counted:
         _call(case, case.loss).backward()
     optimizer.step(*([lambda: _call(case, case.loss)] if isinstance(optimizer, torch.optim.LBFGS) else []))
     state = [leaf for leaf in pytree.tree_leaves([*optimizer.state.values()]) if isinstance(leaf, torch.Tensor)]
