@@ -14,14 +14,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
-from torch.utils.flop_counter import FlopCounterMode
 
 import gnnplace as gp
 from experiments.first_try.cases import Case, Kind, OnnxCase, Source, TorchCase
-from experiments.first_try.counter import counting
+from experiments.first_try.plain import Measured, flops, persistent_bytes
 from gnnplace.cluster import Cluster, Device, Link
-from gnnplace.frontends.network.graph import MAX_FOLDED_ELEMENTS
 from gnnplace.graph import ComputationGraph
 
 PRODUCTS = ("matmul", "batch_matmul", "conv", "conv_grad_input", "conv_grad_weight", "attention")
@@ -41,23 +38,19 @@ class Outcome(NamedTuple):
     why: str = ""
 
 
-class Measured(NamedTuple):
-    """What the framework says of a run: its persistent bytes, and the FLOPs of its products where it counts them."""
-
-    persistent_bytes: int
-    flops: Mapping[str, int] | None  # by kind, such as "aten.mm"
-
-
 def tried(source: Source, name: str, kind: Kind, ran: Callable[[], None] = lambda: None) -> Outcome:
     """The outcome of an input; calls `ran` once plain PyTorch or ONNX Runtime has run it."""
-    warnings.filterwarnings("ignore")
-    logging.disable(logging.CRITICAL)
     try:
-        measured = _run(_built(source, name, kind), kind)
+        plain = _built(source, name, kind)
+        kept = persistent_bytes(plain, kind)
         case = _built(source, name, kind)
     except Exception as error:  # the framework or the network raises anything
         return Outcome("excluded", line(error))
     ran()
+    try:
+        measured = Measured(kept, flops(plain, kind))
+    except Exception as error:
+        return Outcome("crashed", f"the counter: {line(error)}")
     try:
         graph = _placed(case, kind)
     except ValueError as error:
@@ -75,8 +68,8 @@ def difference(graph: ComputationGraph, measured: Measured) -> str:
     if kept != measured.persistent_bytes:
         return f"persistent bytes: {kept:,}, the framework has {measured.persistent_bytes:,}"
     sizes = np.add.reduceat(np.append(graph.output_bytes, 0), graph.output_ptr[:-1]) * (np.diff(graph.output_ptr) > 0)
-    for op in np.flatnonzero(products & (graph.flops == 0) & (sizes > 0)):
-        if not _empty(graph, int(op)):
+    for op in map(int, np.flatnonzero(products & (graph.flops == 0) & (sizes > 0))):
+        if not _empty(graph, op):
             return f"flops: {graph.op_names[op]} is a {graph.kind[op]} of 0 FLOPs"
     return "" if measured.flops is None else _other_flops(graph, products, measured.flops)
 
@@ -129,64 +122,6 @@ def _placed(case: Case, kind: Kind) -> ComputationGraph:
     return problem.graph
 
 
-def _run(case: Case, kind: Kind) -> Measured:
-    if isinstance(case, OnnxCase):
-        return _run_onnx(case)
-    return _trained(case) if kind == "training" else _called(case)
-
-
-def _called(case: TorchCase) -> Measured:
-    case.module.eval()
-    with torch.no_grad(), counting() as counted:
-        _call(case, case.module)
-    return Measured(_bytes(case.module), _by_kind(counted))
-
-
-def _trained(case: TorchCase) -> Measured:
-    case.module.train()
-    trained = [parameter for parameter in case.module.parameters() if parameter.requires_grad]
-    optimizer = case.optimizer(trained)
-    with counting() as counted:
-        _call(case, case.loss).backward()
-    optimizer.step(*([lambda: _call(case, case.loss)] if isinstance(optimizer, torch.optim.LBFGS) else []))
-    state = [leaf for leaf in pytree.tree_leaves([*optimizer.state.values()]) if isinstance(leaf, torch.Tensor)]
-    return Measured(_bytes(case.module) + sum(leaf.nbytes for leaf in state), _by_kind(counted))
-
-
-def _call(case: TorchCase, call: Callable[..., torch.Tensor]) -> torch.Tensor:
-    first = () if call is case.module else (case.module,)
-    return call(*first, **case.inputs) if isinstance(case.inputs, dict) else call(*first, *case.inputs)
-
-
-def _by_kind(counted: FlopCounterMode) -> dict[str, int]:
-    return {str(kind): int(flops) for kind, flops in counted.get_flop_counts().get("Global", {}).items()}
-
-
-def _bytes(module: nn.Module) -> int:
-    return sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
-
-
-def _run_onnx(case: OnnxCase) -> Measured:
-    import onnx
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 4
-    session = onnxruntime.InferenceSession(case.path, options, providers=["CPUExecutionProvider"])
-    session.run(None, dict(case.inputs))
-    graph = onnx.load(case.path).graph
-    large = [node.attribute[0].t for node in graph.node if node.op_type == "Constant" and node.attribute[0].HasField("t")]
-    values = [(weight, onnx.numpy_helper.to_array(weight)) for weight in (*graph.initializer, *large)]
-    constants = {id(weight) for weight in large}
-    return Measured(sum(value.nbytes for weight, value in values if _is_weight(value, id(weight) in constants)), None)
-
-
-def _is_weight(value: np.ndarray, constant: bool) -> bool:
-    """Whether values are weights: a single one, a few whole numbers and a few of a `Constant` node are part of the program."""
-    few = value.size <= MAX_FOLDED_ELEMENTS and (constant or value.dtype.kind in "iu")
-    return value.size != 1 and not few
-
-
 class _Warm:
     """A source of one linear layer."""
 
@@ -200,7 +135,9 @@ class _Warm:
 
 
 def warm() -> None:
-    """Has the libraries import what they trace and plan with, once, before inputs are forked."""
+    """Silences logs, and has the libraries import what they trace and plan with, once, before inputs are forked."""
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.CRITICAL)
     torch.set_num_threads(1)
     outcomes = [tried(_Warm(), "linear", kind) for kind in _Warm.KINDS]
     assert all(outcome.word == "placed" for outcome in outcomes), outcomes

@@ -141,11 +141,6 @@ class _Builder:
             self._add_variable(node, argument.name, argument.role, size)
 
     def _add_constant(self, node: torch.fx.Node) -> None:
-        if "val" not in node.meta:
-            raise ValueError(
-                f"module: {next(iter(node.users))} runs a part of the module ({node.target}) as one op, and such ops "
-                "have no cost; decide by plain Python values or with torch.where, and loop in Python"
-            )
         op = self._append(
             Op(node.name, "constant", (_output(node.meta["val"]),), kernel=False, canonical_kind="fill"), ()
         )
