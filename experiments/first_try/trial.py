@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import tempfile
 import warnings
 from collections import Counter
@@ -89,8 +90,8 @@ def _other_flops(graph: ComputationGraph, products: np.ndarray, expected: Mappin
 
 def line(error: Exception) -> str:
     """An error in one line, without where this repository, its libraries and temporary files lie on a machine."""
-    text = " ".join(str(error).split())
-    for folder in (Path(torch.__file__).parents[1], Path(__file__).resolve().parents[2], Path(tempfile.gettempdir())):
+    text = re.sub(r"\S*site-packages/", "", " ".join(str(error).split()))
+    for folder in (Path(__file__).resolve().parents[2], Path(tempfile.gettempdir())):
         text = text.replace(f"{folder}{os.sep}", "")
     return (text if isinstance(error, ValueError) else f"{type(error).__name__}: {text}")[:400]
 

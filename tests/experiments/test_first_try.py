@@ -76,6 +76,7 @@ class Decides(nn.Linear):
         return super().forward(input) if input.sum() > 0 else input
 
 
+@pytest.mark.slow
 def test_what_pytorch_refuses_is_excluded_and_what_only_we_refuse_is_refused() -> None:
     wrong = Small(lambda: TorchCase(nn.Linear(3, 2), (torch.zeros(2, 2),)))
     assert tried(wrong, "small", "inference").word == "excluded"
@@ -106,6 +107,11 @@ def test_a_process_that_hangs_or_dies_is_told_apart() -> None:
     assert (sweep._outcome(hung).word, sweep._outcome(early).word) == ("hung", "excluded")
     assert sweep._outcome(died) == Outcome("crashed", "ended by SIGABRT")
     assert limited(lambda ready: {"a": 1}, 30, 2**40).value == {"a": 1}
+
+
+def test_an_error_says_nothing_of_the_machine() -> None:
+    error = ValueError(f"a at /somewhere/lib/site-packages/lib/a.py:3 and\n {Path(environment.REPOSITORY, 'experiments', 'b.py')}")
+    assert trial.line(error) == "a at lib/a.py:3 and experiments/b.py"
 
 
 def test_memory_is_limited() -> None:

@@ -145,7 +145,9 @@ def _past_values(sizes: _Sizes) -> list[Tensor]:
 
 
 def _states(sizes: _Sizes) -> list[Tensor]:
-    return [sizes.floats(BATCH, TOKENS, sizes.number(64, "hidden_size", "d_model", "n_embd", "dim"))]
+    patch = sizes.number(3, "num_channels", "in_channels", "in_chans") * sizes.number(1, "temporal_patch_size")
+    pixels = patch * sizes.number(16, "patch_size") ** 2
+    return [sizes.floats(BATCH, TOKENS, sizes.number(64, "hidden_size", "d_model", "n_embd", "dim")), sizes.floats(64, pixels)]
 
 
 _MAIN = (

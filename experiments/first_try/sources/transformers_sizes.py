@@ -72,7 +72,7 @@ def _fewer_frequencies(config: PretrainedConfig) -> None:
 def _shares(config: PretrainedConfig) -> bool:
     """Whether queries share heads of keys and values. A configuration may leave their number open."""
     heads, shared = (getattr(config, name, 0) for name in ("num_attention_heads", "num_key_value_heads"))
-    return type(heads) is not int or (type(shared) is int and shared < heads)
+    return type(heads) is not int or not heads or (type(shared) is int and shared < heads)
 
 
 def _fewer_layers(config: PretrainedConfig) -> None:
