@@ -42,14 +42,13 @@ class Outcome(NamedTuple):
 def tried(source: Source, name: str, kind: Kind, ran: Callable[[], None] = lambda: None) -> Outcome:
     """The outcome of an input; calls `ran` once plain PyTorch or ONNX Runtime has run it."""
     try:
-        plain = _built(source, name, kind)
-        kept = persistent_bytes(plain, kind)
+        kept = persistent_bytes(_built(source, name, kind), kind)
         case = _built(source, name, kind)
     except Exception as error:  # the framework or the network raises anything
         return Outcome("excluded", line(error))
     ran()
     try:
-        measured = Measured(kept, flops(plain, kind))
+        measured = Measured(kept, flops(_built(source, name, kind), kind))
     except Exception as error:
         return Outcome("crashed", f"the counter: {line(error)}")
     try:
