@@ -72,8 +72,20 @@ def trace_of(
     _fold_views(program.graph)
     reread_after_writes(program.graph)
     _drop_artefacts(program.graph)
-    constants = {node.target: getattr(program, node.target) for node in program.graph.nodes if node.op == "get_attr"}
-    return Trace(program.graph, arguments, layers_of(module), constants, sizes)
+    return Trace(program.graph, arguments, layers_of(module), _constants(program), sizes)
+
+
+def _constants(program: torch.fx.GraphModule) -> dict[str, Tensor]:
+    """The tensors within the step. Raises ValueError for an op that runs a part of the module (`torch.cond`)."""
+    constants: dict[str, Tensor] = {}
+    for node in (node for node in program.graph.nodes if node.op == "get_attr"):
+        value = constants[node.target] = getattr(program, node.target)
+        if not isinstance(value, Tensor):
+            raise ValueError(
+                f"module: {next(iter(node.users))} runs a part of the module ({node.target}) as one op, and such ops "
+                "have no cost; decide by plain Python values or with torch.where, and loop in Python"
+            )
+    return constants
 
 
 def _drop_profiling(graph: torch.fx.Graph) -> None:

@@ -27,6 +27,14 @@ class Decides(nn.Linear):
         return y * 2 if y.sum() > 0 else y
 
 
+class Branches(nn.Linear):
+    """Runs one of two parts of itself."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        y = super().forward(input)
+        return torch.cond(y.sum() > 0, lambda y: y * input.shape[0], lambda y: y @ self.weight, (y,))
+
+
 class Named(nn.Linear):
     """Notes for torch's profiler what it does."""
 
@@ -48,6 +56,13 @@ def test_a_decision_by_values_is_refused_with_its_line(training: bool) -> None:
     where = r"needs the values of its tensors.* at .*test_torch_refusals.py:\d+ \(return y \* 2 if y.sum\(\) > 0 else y\); decide by"
     with pytest.raises(ValueError, match=where) as refused:
         attempt(training, Decides(4, 4), torch.zeros(3, 4))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_part_of_the_module_that_is_one_op_is_refused_by_the_name_of_that_op() -> None:
+    refusal = r"module: cond runs a part of the module \(true_graph_0\) as one op, and such ops have no cost; decide by .*"
+    with pytest.raises(ValueError, match=refusal) as refused:
+        inference(Branches(4, 4), (torch.zeros(3, 4),), name="small")
     assert "\n" not in str(refused.value)
 
 
