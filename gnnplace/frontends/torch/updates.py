@@ -24,7 +24,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gnnplace.frontends.torch.buffers import storage_of
 from gnnplace.frontends.torch.calls import Call, tensors
-from gnnplace.frontends.torch.flops import canonical_kind, flops
+from gnnplace.frontends.torch.flops import flops
+from gnnplace.frontends.torch.kinds import canonical_kind
 from gnnplace.frontends.torch.optimizer_parts import Group, copied, parts, set_states, states
 
 FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)  # these classes alone; subclasses may differ
