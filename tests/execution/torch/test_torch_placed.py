@@ -158,7 +158,7 @@ class Checkpointed(nn.Module):
 
 def test_an_input_gets_its_gradient_and_a_table_both_parts_of_its_own() -> None:
     inputs = (torch.tensor([1, 3, 1]), torch.randn(4, requires_grad=True))
-    step = gp.TorchStep(Checkpointed(), None, inputs, "adam")
+    step = gp.TorchStep(Checkpointed(), lambda net, *values: net(*values), inputs, "adam")
     net, call = placed_steps.plain(step)
     gradients = []
     with gp.placed(step, placed_steps.split(step, seed=2), check=True) as placed:
