@@ -55,6 +55,30 @@ def test_the_chained_segments_compute_what_the_model_computes(name: str, seed: i
 
 
 @pytest.mark.slow
+def test_a_loop_and_a_branch_are_chained_as_they_were_placed(tmp_path: Path) -> None:
+    from support.onnx_files import arrays, constant, helper, model, node, onnx, outputs_of, value
+    from support.onnx_files import saved as written
+
+    branch = helper.make_graph([node("Tanh", "out", "t")], "then", [], [value("t", [3])])
+    nodes = [node("MatMul", "row w", "part"), node("Add", "sum part", "next"), node("Identity", "next", "out"),
+             node("If", "on", "y_t", then_branch=branch, else_branch=branch)]  # fmt: skip
+    weight = onnx.numpy_helper.from_array(arrays(w=[4, 3])["w"], "w")
+    body = helper.make_graph(nodes, "body", [value("sum", [3]), value("row", [4])], [value("next", [3]), value("y_t", [3])], [weight])
+    scan = node("Scan", "start x", "last y", name="scan", body=body, num_scan_inputs=1)
+    inputs = {"start": [3], "x": ["steps", 4]}
+    built = model([scan], [value(*item) for item in inputs.items()], ["last", "y"], [constant("on", True, onnx.TensorProto.BOOL)])
+    for output, shape in zip(built.graph.output, ([3], ["steps", 3]), strict=True):
+        output.CopyFrom(value(output.name, shape))
+    file = written(tmp_path, built)
+    problem = gp.problem(file, cluster="k40-2", dims={"steps": 5})
+    gp.export(problem, scattered(problem, 1), "onnxruntime", tmp_path / "placed", model=file, dims={"steps": 5})
+    feed = arrays(start=[3], x=[5, 4])
+    results = chain(tmp_path / "placed").Chain(provider="CPUExecutionProvider").run(feed)
+    for result, expected in zip(results.values(), outputs_of(file, **feed), strict=True):
+        np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.slow
 def test_open_dimensions_have_their_sizes_and_weights_beside_the_file_are_read(tmp_path: Path) -> None:
     onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     module, x = network("attends")

@@ -40,7 +40,7 @@ REPLACED = {
     "a dimension of 2^62": ("<dim>2</dim>", f"<dim>{2**62}</dim>", "more than"),
     "300 dimensions": ("<dim>2</dim>", "<dim>2</dim>" * 300, "dimensions"),
     "an odd precision": ("FP32", EVIL.encode("unicode_escape").decode(), "precision"),
-    "a loop": ("ReLU", "Loop", "runs a subgraph"),
+    "a loop": ("ReLU", "Loop", "runs its body as often as"),
     "an odd kind": ('type="ReLU"', 'type="R e"', "no word"),
     "a kind of two lines": ('type="ReLU"', 'type="R&#10;e"', "no word"),
     "an edge to nowhere": ('to-layer="1"', 'to-layer="9"', "no layer has id 9"),

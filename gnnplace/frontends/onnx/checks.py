@@ -51,7 +51,7 @@ def check_graph(graph: GraphProto) -> None:
         for tensor in inner.initializer:
             check_initializer(tensor)
     for node in all_nodes(graph):
-        if kind_of(node) == GRADIENT:
+        if node.op_type == "Gradient" and kind_of(node) == GRADIENT:
             raise ValueError(
                 f"{described(node)}: differentiates other nodes, and how is not in the file; capture the training step "
                 "from PyTorch or TensorFlow"

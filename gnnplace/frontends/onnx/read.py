@@ -1,8 +1,8 @@
 """Reads an ONNX file as the graph of a forward pass: one op for each node, input and weight.
 
-Shapes come from ONNX's own inference, which runs in a child process with limited time and memory. `flops` has the
-costs, `network.graph` makes the ops. Weights are never read, and no other file is opened. Training graphs in the file
-are ignored.
+Shapes come from ONNX's own inference, which runs in a child process with limited time and memory. Control flow that
+constants and shapes decide is taken apart (`resolving`). `flops` has the costs, `network.graph` makes the ops. Weights
+are never read, and no other file is opened. Training graphs in the file are ignored.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ def read_onnx(
     """The graph of an ONNX file, named `name` or after the file.
 
     `dims` gives sizes of symbolic dimensions (`{"batch": 8}`). Raises ValueError (one line) if the package onnx is
-    missing, for a dimension without a size, a value whose shape can't be inferred, subgraphs (If, Loop, Scan), cycles,
-    missing or duplicate names, absurd sizes, and any file that is not an ONNX model.
+    missing, for a dimension without a size, a value whose shape can't be inferred, control flow (If, Loop, Scan) and
+    sequences that values decide, cycles, missing or duplicate names, absurd sizes, and any file that is not an ONNX
+    model.
     """
     return read_graph(file, read_model(file, dims or {}), ONNX, name)
 

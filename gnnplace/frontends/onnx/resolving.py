@@ -47,8 +47,6 @@ def resolved(model: ModelProto, outputs: list[str]) -> dict[str, TypeProto]:
             return types
         names = names or NewNames(model)
         _resolve(model, facts_of(work, types, names), outputs)
-        if len(model.graph.node) > MAX_NODES:
-            raise ValueError(f"graph: {len(model.graph.node)} nodes after unrolling; at most {MAX_NODES} are allowed")
         work = _copy(model)
 
 
@@ -92,6 +90,10 @@ def _resolve(model: ModelProto, facts: Facts, outputs: list[str]) -> None:
         except ValueError as error:
             raise ValueError(f"{described(node)}: {error}") from None
         nodes += [node] if flat is None else flat.nodes
+        if len(nodes) > MAX_NODES:
+            raise ValueError(
+                f"graph: more than {MAX_NODES} nodes after unrolling, which is the most that a graph may have"
+            )
         if flat is not None:
             model.graph.value_info.extend(flat.declared)
             changed = True

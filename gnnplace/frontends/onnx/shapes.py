@@ -179,4 +179,4 @@ def _untyped(model: ModelProto, node: NodeProto, name: str, value_type: TypeProt
         shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
     except shape_inference.InferenceError as error:
         return f"{place}: has no shape: {' '.join(str(error).split())[:300]}"
-    return f"{place}: has no shape that can be inferred"
+    return f"{place}: has no shape that follows from shapes and constants: even its rank depends on values"

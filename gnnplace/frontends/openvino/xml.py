@@ -24,7 +24,13 @@ MOST_DIGITS = 40  # of a dimension, spaces included
 PIECE_BYTES = 2**16  # parsed at once
 MAX_TOKEN_BYTES = 2**20  # the largest tag or comment; expat scans an unfinished one again with every piece
 VERSIONS = ("10", "11")
-SUBGRAPHS = frozenset(("TensorIterator", "Loop", "If"))
+SUBGRAPHS = {
+    "TensorIterator": "runs its body for each slice of its inputs, which is not taken apart here; convert the model "
+    "with its loop unrolled",
+    "Loop": "runs its body as often as its trip count and condition say; convert the model with its loop unrolled over "
+    "a fixed number of steps",
+    "If": "runs one of two bodies, as its condition says; convert the model with the branch that is taken in its place",
+}
 _NUMBER = re.compile(r"\s*-?\d{1,20}\s*", re.ASCII)
 _WORD = re.compile(r"[\w.-]{1,100}")
 _OPSET = re.compile(r"opset\d+")
@@ -140,10 +146,7 @@ class _Reader:
         full_kind = kind if _OPSET.fullmatch(version) else f"{version}.{kind}"
         layer = Layer(_id(attributes, "layer", "id"), attributes.get("name", ""), full_kind)
         if kind in SUBGRAPHS:
-            raise ValueError(
-                f"{layer}: runs a subgraph, as often as values say; convert the model with its loop unrolled over a "
-                "fixed number of steps, or with the branch that is taken in place of the condition"
-            )
+            raise ValueError(f"{layer}: {SUBGRAPHS[kind]}")
         self.document.layers.append(layer)
 
     def _data(self, attributes: dict[str, str]) -> None:

@@ -19,7 +19,7 @@ from support.onnx_files import (
     weight,
 )
 
-from gnnplace.frontends.onnx import child, unrolling
+from gnnplace.frontends.onnx import child, resolving, unrolling
 from gnnplace.frontends.onnx.read import read_onnx
 
 BOOL = onnx.TensorProto.BOOL
@@ -250,6 +250,24 @@ def test_many_nodes_are_refused_with_the_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(unrolling, "MAX_UNROLLED", 30)
     built = model([recurrent()], [value("start", [3]), value("x", [50, 4])], ["last", "y"])
     with pytest.raises(ValueError, match=r"'rnn/scan' \(Scan\): has more than 30 nodes in all its turns; that many are not unrolled"):
+        child.read(str(saved(tmp_path, built)), {})
+
+
+def test_loops_in_loops_are_refused_before_they_fill_the_memory(tmp_path, monkeypatch):
+    """Each of 100 turns has a loop of 100 turns."""
+    monkeypatch.setattr(resolving, "MAX_NODES", 500)
+    inner = loop(
+        [node("Identity", "go_in", "on_in"), node("Neg", "in", "out_in")], [("out_in", [4])], condition="on_in", inputs="count - state"
+    )
+    inner.attribute[0].g.input[0].name, inner.attribute[0].g.input[1].name, inner.attribute[0].g.input[2].name = "n_in", "go_in", "in"
+    nodes = [node("Identity", "go", "go_on"), inner]
+    built = model(
+        [loop(nodes, [("y", [4])], condition="go_on", inputs="count - x", results="z")],
+        [value("x", [4])],
+        ["z"],
+        [constant("count", 100)],
+    )
+    with pytest.raises(ValueError, match="graph: more than 500 nodes after unrolling, which is the most that a graph may have"):
         child.read(str(saved(tmp_path, built)), {})
 
 

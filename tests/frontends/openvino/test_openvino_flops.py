@@ -105,6 +105,73 @@ COSTS = {
         (ROWS, const("i", [2, 1], "I64"), parameter("u", [2, 6]), layer("ScatterNDUpdate", "y", "x i u", [[4, 6]], version="opset3")),
         "scatter", 12,
     ),
+    "a product a group": (
+        (parameter("x", [12, 6]), const("w", [3, 6, 5]), const("o", [3], "I32"),
+         layer("GroupedMatMul", "y", "x w o", [[12, 5]], version="opset17")), "matmul", 2 * 12 * 6 * 5,
+    ),
+    "inverses": ((parameter("x", [3, 6, 6]), layer("Inverse", "y", "x", [[3, 6, 6]], version="opset14")), "matmul", 3 * 2 * 6**3),
+    "sampled linearly": (
+        (X, parameter("g", [2, 3, 5, 2]), layer("GridSample", "y", "x g", [[2, 6, 3, 5]], mode="bilinear", version="opset9")),
+        "pool", 2 * 2 * 6 * 3 * 5 * 4,
+    ),
+    "nearest samples": (
+        (X, parameter("g", [2, 3, 5, 2]), layer("GridSample", "y", "x g", [[2, 6, 3, 5]], mode="nearest", version="opset9")), "gather", 0,
+    ),
+    "aligned regions": (
+        (X, parameter("r", [7, 4]), const("i", [7], "I64"),
+         layer("ROIAlign", "y", "x r i", [[7, 6, 2, 4]], sampling_ratio="3", version="opset9")), "pool", 2 * 4 * 7 * 6 * 2 * 4 * 9,
+    ),
+    "pooled regions": (
+        (X, parameter("r", [7, 5]), layer("ROIPooling", "y", "x r", [[7, 6, 2, 4]], method="max", version="opset2")),
+        "pool", 7 * 6 * 2 * 4 * (4 * 2),
+    ),
+    "a transform along two axes": (
+        (parameter("x", [3, 8, 16, 2]), const("a", [2], "I64"), layer("DFT", "y", "x a", [[3, 8, 16, 2]], version="opset7")),
+        "reduce", 3 * 5 * 128 * 7,
+    ),
+    "a transform of real numbers": (
+        (parameter("x", [3, 16]), const("a", [1], "I64"), layer("RDFT", "y", "x a", [[3, 9, 2]], version="opset9")),
+        "reduce", 3 * 5 * 16 * 4 // 2,
+    ),
+    "a transform back to real numbers": (
+        (parameter("x", [3, 9, 2]), const("a", [1], "I64"), layer("IRDFT", "y", "x a", [[3, 16]], version="opset9")),
+        "reduce", 3 * 5 * 16 * 4 // 2,
+    ),
+    "transforms of windows": (
+        (parameter("x", [2, 64]), const("w", [16]), const("n", [], "I64"), const("s", [], "I64"),
+         layer("STFT", "y", "x w n s", [[2, 7, 9, 2]], transpose_frames="false", version="opset15")),
+        "reduce", 2 * 7 * (5 * 16 * 4 // 2 + 16),
+    ),
+    "transforms of windows back": (
+        (parameter("x", [2, 9, 7, 2]), const("w", [16]), const("n", [], "I64"), const("s", [], "I64"),
+         layer("ISTFT", "y", "x w n s", [[2, 64]], version="opset16")), "reduce", 2 * 7 * (5 * 16 * 4 // 2 + 2 * 16),
+    ),
+    "suppression by matrices": (
+        (parameter("x", [2, 100, 4]), parameter("s", [2, 3, 100]),
+         layer("MatrixNms", "y", "x s", [[40, 6]], nms_top_k="20", version="opset8")), "reduce", 10 * 2 * 3 * 20 * 20,
+    ),
+    "detections": (
+        (parameter("x", [2, 400]), parameter("s", [2, 300]), parameter("p", [1, 2, 400]),
+         layer("DetectionOutput", "y", "x s p", [[1, 1, 40, 7]], version="opset8")), "reduce", 10 * 2 * 3 * 100 * 20,
+    ),
+    "proposals": (
+        (parameter("x", [1, 6, 5, 5]), parameter("d", [1, 12, 5, 5]), const("i", [3]),
+         layer("Proposal", "y", "x d i", [[10, 5]], pre_nms_topn="50", post_nms_topn="10", version="opset4")),
+        "reduce", 10 * 50 * 10,
+    ),
+    "a loss of alignments": (
+        (parameter("x", [2, 9, 5]), const("n", [2], "I32"), const("l", [2, 4], "I32"), const("m", [2], "I32"),
+         layer("CTCLoss", "y", "x n l m", [[2]], version="opset4")), "loss", 6 * 90 + 10 * 2 * 9 * 9,
+    ),
+    "a search": (
+        (ROWS, const("b", [15]), layer("Bucketize", "y", "x b", [([4, 6], "I64")], version="opset3")), "elementwise", 24 * 4,
+    ),
+    "colours": ((parameter("x", [1, 6, 4, 1], "U8"), layer("NV12toRGB", "y", "x", [([1, 4, 4, 3], "U8")], version="opset8")),
+                "elementwise", 6 * 48),
+    "added columns": (
+        (parameter("x", [1, 5, 5]), const("s", [2], "I64"), const("k", [2], "I64"),
+         layer("Col2Im", "y", "x s k", [[1, 1, 5, 5]], version="opset15")), "reshape", 25,
+    ),
     "a move": ((ROWS, const("o", [2], "I64"), layer("Transpose", "y", "x o", [[6, 4]])), "transpose", 0),
     "a concatenation": ((ROWS, layer("Concat", "y", "x x", [[8, 6]])), "concat", 0),
 }  # fmt: skip

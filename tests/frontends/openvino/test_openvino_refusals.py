@@ -16,7 +16,6 @@ X = parameter("x", [2, 2])
 RELU = layer("ReLU", "act", "x", [[2, 2]])
 PLAIN = model(X, RELU, result("act"))
 LONG = "a tag, comment or instruction of more than 1048576 bytes"
-LOOP = "runs a subgraph, as often as values say; convert the model with its loop unrolled"
 
 
 def _edge(source, source_port, destination, destination_port):
@@ -83,11 +82,17 @@ REFUSED = {
         model(X, layer("Reshape", "views", "x", [[2, 2], [2, 2]]), result("views#1")),
         "layer 'views' (Reshape): has 2 outputs; a view has one, its input in another shape",
     ),
-    "a loop": (model(X, layer("Loop", "again", "x", [[2, 2]], version="opset5"), result("again")), f"line 5: layer 'again' (Loop): {LOOP}"),
-    "time steps": (model(X, layer("TensorIterator", "steps", "x", [[2, 2]]), result("steps")), f"layer 'steps' (TensorIterator): {LOOP}"),
+    "a loop": (
+        model(X, layer("Loop", "again", "x", [[2, 2]], version="opset5"), result("again")),
+        "line 5: layer 'again' (Loop): runs its body as often as",
+    ),
+    "time steps": (
+        model(X, layer("TensorIterator", "steps", "x", [[2, 2]]), result("steps")),
+        "layer 'steps' (TensorIterator): runs its body for each slice",
+    ),
     "branches": (
         model(X, layer("If", "choice", "x", [[2, 2]], version="opset8"), result("choice")),
-        "layer 'choice' (If): runs a subgraph, as often as values say",
+        "layer 'choice' (If): runs one of two bodies, as its condition says",
     ),
     "an unknown precision": (model(parameter("x", [2], "FP99"), result("x")), "'x' (Parameter): its output 0: precision 'FP99' is not"),
     "an input of 2^60 elements": (model(parameter("x", [2**30, 2**30]), result("x")), f"is more than {2**50} bytes or 256 dimensions"),
