@@ -28,7 +28,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from gnnplace.frontends.torch.buffers import shares
 from gnnplace.frontends.torch.builder import Capture, TracedStep, traced_step
-from gnnplace.frontends.torch.fakes import StepFakes
+from gnnplace.frontends.torch.fakes import step_fakes
 from gnnplace.frontends.torch.flat_step import Argument, called_with, replaced
 from gnnplace.frontends.torch.inputs import ExampleInputs, Inputs, uncompiled
 from gnnplace.frontends.torch.refusals import check_built, explained, silenced
@@ -42,7 +42,7 @@ def inference(module: nn.Module, inputs: Inputs, *, name: str) -> TracedStep:
     Containers of tensors may be nested. Raises ValueError (one line) if neither way captures the module, with the
     cause, the line and a remedy.
     """
-    with uncompiled(), evaluating(module), StepFakes(), torch.no_grad(), CompositeLstm():
+    with uncompiled(), evaluating(module), step_fakes(), torch.no_grad(), CompositeLstm():
         call = _Call(module, inputs)
         program, capture = _captured(call)
     if not program.graph.output_node().all_input_nodes:
@@ -56,7 +56,7 @@ def example_output(module: nn.Module, inputs: Inputs) -> Any:
     Raises ValueError (one line) if the module needs the value of a tensor. torch.export captures such a module
     nevertheless, if no op reads that value.
     """
-    with uncompiled(), evaluating(module), StepFakes(), torch.no_grad():
+    with uncompiled(), evaluating(module), step_fakes(), torch.no_grad():
         call = _Call(module, inputs)
         try:
             return call.output()

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from gnnplace.frontends.torch.buffers import view_of
 from gnnplace.frontends.torch.calls import tensors
-from gnnplace.frontends.torch.fakes import StepFakes
+from gnnplace.frontends.torch.fakes import step_fakes
 from gnnplace.frontends.torch.flat_step import Argument, FlatStep, Loss, Updating, layers_of
 from gnnplace.frontends.torch.inputs import Inputs, uncompiled
 from gnnplace.frontends.torch.refusals import check_built, check_strided, explained, silenced
@@ -41,7 +41,7 @@ def trace(module: nn.Module, loss: Loss, inputs: Inputs, updating: Updating) -> 
     """
     check_built(module)
     step = FlatStep(module, loss, inputs, updating)
-    with uncompiled(), StepFakes(), CompositeLstm(), silenced():
+    with uncompiled(), step_fakes(), CompositeLstm(), silenced():
         try:
             program = make_fx(step.run, tracing_mode="real")(*map(fake, step.tensors))
         except ValueError:
@@ -60,6 +60,11 @@ def trace_of(program: torch.fx.GraphModule, arguments: tuple[Argument, ...], mod
     for node in program.graph.nodes:
         for tensor in tensors(node.meta.get("val")):
             check_strided(f"module: {node.name}", tensor)
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            raise ValueError(
+                f"module: {node.name}: calls {node.target}, which takes functions; a step has ops on tensors (for "
+                "flex_attention: scaled_dot_product_attention)"
+            )
     _fold_views(program.graph)
     reread_after_writes(program.graph)
     constants = {node.target: getattr(program, node.target) for node in program.graph.nodes if node.op == "get_attr"}
