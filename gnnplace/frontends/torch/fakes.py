@@ -16,28 +16,27 @@ _GROUPED = torch.ops.aten._grouped_mm.default
 _ACCEPTED = (torch.float32, torch.float16)
 
 
-class StepFakes(FakeTensorMode):
-    """The mode in which a step is captured: tensors have shapes, strides and dtypes, but no values."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(allow_non_fake_inputs=True, **options)
-
-    @no_type_check  # the frame of a runtime type checker would precede the module's own in tracebacks
-    def dispatch(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] = {}
-    ) -> Any:
-        """The fake result of a call."""
-        call: Callable[..., Any] = super().dispatch
-        if func is not _GROUPED:
-            return call(func, types, args, kwargs)
-        left, right, *rest = args
-        if left.dtype not in _ACCEPTED or left.dtype != right.dtype:
-            return call(func, types, args, kwargs)
-        dtype = kwargs.get("out_dtype") or left.dtype
-        with self:
-            factors = [_in_half_the_bytes(factor) for factor in (left, right)]
-        product = call(func, types, (*factors, *rest), {**kwargs, "out_dtype": None})
-        return call(torch.ops.aten.empty_like.default, types, (product,), {"dtype": dtype})
+@no_type_check  # the frame of a runtime type checker would precede the module's own in tracebacks
+def dispatched(
+    mode: FakeTensorMode,
+    dispatch: Callable[..., Any],
+    func: Any,
+    types: Sequence[type],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+) -> Any:
+    """The fake result of a call; that of a grouped product as in bfloat16, but for its dtype."""
+    if func is not _GROUPED:
+        return dispatch(func, types, args, kwargs or {})
+    left, right, *rest = args
+    if left.dtype not in _ACCEPTED or left.dtype != right.dtype:
+        return dispatch(func, types, args, kwargs or {})
+    options = dict(kwargs or {})
+    dtype = options.pop("out_dtype", None) or left.dtype
+    with mode:
+        factors = [_in_half_the_bytes(factor) for factor in (left, right)]
+    product = dispatch(func, types, (*factors, *rest), options)
+    return dispatch(torch.ops.aten.empty_like.default, types, (product,), {"dtype": dtype})
 
 
 def _in_half_the_bytes(factor: Tensor) -> Tensor:

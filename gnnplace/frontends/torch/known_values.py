@@ -12,17 +12,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, no_type_check
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakIdKeyDictionary
 
 from gnnplace.frontends.torch.buffers import storage_of
 from gnnplace.frontends.torch.calls import Call
-from gnnplace.frontends.torch.fakes import StepFakes
+from gnnplace.frontends.torch.fakes import dispatched
 from gnnplace.frontends.torch.flat_step import Argument
 from gnnplace.frontends.torch.refusals import NEEDS_VALUES, place_of_caller
 from gnnplace.frontends.torch.value_sizes import Recorded, Slot, ValueDependentSizes, called
@@ -92,11 +93,17 @@ class _TwinCall:
         return tuple(leaf if twin is None else twin.slot for leaf, twin in pairs)
 
 
-class KnownValues(StepFakes):
-    """A mode of fake tensors, some of which are known. `sizes` tells whether values of inputs and buffers are."""
+class KnownValues:
+    """A mode of fake tensors, some of which are known. `sizes` tells whether values of inputs and buffers are.
+
+    It has a mode of PyTorch's and is none by inheritance, since PyTorch finds the rules of higher-order operators by
+    the mode's exact type.
+    """
 
     def __init__(self, sizes: Sizes = None) -> None:
-        super().__init__()
+        self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._fake_result = partial(dispatched, self._mode, self._mode.dispatch)
+        self._mode.dispatch = self.dispatch  # type: ignore[method-assign]
         self._is_example = sizes == "example"
         self._twins: Any = WeakIdKeyDictionary()
         self._outside: dict[int, tuple[Tensor, _Twin]] = {}  # tensors that are not fake, by id
@@ -104,6 +111,13 @@ class KnownValues(StepFakes):
         self._records: list[Recorded] = []
         self._count = 0
         self._is_part = False
+
+    def __enter__(self) -> KnownValues:
+        self._mode.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._mode.__exit__(*error)
 
     def hold(self, tensors: Sequence[Tensor], values: Sequence[Tensor], arguments: Sequence[Argument]) -> None:
         """Notes the values of the fake tensors that are the arguments of a trace: those of inputs and buffers."""
@@ -126,7 +140,7 @@ class KnownValues(StepFakes):
     def dispatch(self, func, types, args=(), kwargs=None):
         """Runs an op on fake tensors and, if all of its tensors are known, on their values."""
         if not isinstance(func, torch._ops.OpOverload):
-            return super().dispatch(func, types, args, kwargs or {})
+            return self._fake_result(func, types, args, kwargs or {})
         is_part, self._is_part = self._is_part, True
         try:
             return self._run(func, types, args, kwargs or {}, is_part)
@@ -137,7 +151,7 @@ class KnownValues(StepFakes):
         """The result of an op; one that is part of another op is not recorded, unless it needs values."""
         call = self._call(func, args, kwargs)
         try:
-            result = super().dispatch(func, types, args, kwargs)
+            result = self._fake_result(func, types, args, kwargs)
         except NEEDS_VALUES:
             if call.is_known:
                 return self._needed(call)
@@ -147,7 +161,7 @@ class KnownValues(StepFakes):
                 raise
             # torch makes a fake tensor of one outside within the op, where its value is not known
             args, kwargs = pytree.tree_map_only(self._is_outside, self._inside, (args, kwargs))
-            result = super().dispatch(func, types, args, kwargs)
+            result = self._fake_result(func, types, args, kwargs)
         if is_part:
             return result
         if not (call.is_known and call.is_determined and self._is_kept(call, result) and self._follow(call, result)):

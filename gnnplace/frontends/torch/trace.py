@@ -69,6 +69,11 @@ def trace_of(
     for node in program.graph.nodes:
         for tensor in tensors(node.meta.get("val")):
             check_strided(f"module: {node.name}", tensor)
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            raise ValueError(
+                f"module: {node.name}: calls {node.target}, which takes functions; a step has ops on tensors (for "
+                "flex_attention: scaled_dot_product_attention)"
+            )
     _fold_views(program.graph)
     reread_after_writes(program.graph)
     _drop_artefacts(program.graph)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from support.training_steps import training_step
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.flop_counter import flop_registry
 
 from gnnplace.frontends.torch.calls import Call
@@ -165,3 +166,13 @@ def odd(experts: Experts) -> Experts:
 
 def test_a_grouped_product_is_a_product_of_batches() -> None:
     assert canonical_kind(call("_grouped_mm", (meta(8, 5), meta(3, 5, 7)), meta(8, 7))) == "batch_matmul"
+
+
+class Flexible(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return flex_attention(x, x, x)
+
+
+def test_attention_that_takes_functions_is_refused_in_one_line() -> None:
+    with pytest.raises(ValueError, match=r"^module: flex_attention: calls flex_attention, which takes functions; [^\n]*$"):
+        inference(Flexible(), (torch.empty(1, 2, 16, 8),), name="flexible")
