@@ -40,7 +40,7 @@ SAMPLE = [
     ("transformers_types", "bert", "training", "placed"),
     ("transformers_types", "llama", "inference", "placed"),
     ("torchvision_models", "resnet18", "training", "placed"),
-    ("timm_models", "test_vit.r160_in1k", "inference", "placed"),
+    ("timm_models", "test_vit", "inference", "placed"),
 ]
 NEEDS = {"torchvision_models": "torchvision", "timm_models": "timm", "onnx_files": "onnxruntime", "transformers_types": "transformers"}
 
