@@ -26,7 +26,7 @@ def main() -> None:
     parser = output.parser(__doc__)
     parser.add_argument("sources", nargs="*", default=[], metavar="SOURCE", help=f"of {', '.join(SOURCES)}; without it, all")
     parser.add_argument("--every", type=int, default=1, help="one input in so many")
-    parser.add_argument("--again", nargs="*", metavar="WORD", help="try again what came to these words; without a word: all")
+    parser.add_argument("--again", nargs="*", metavar="WORD", help="try only what came to these words once more; without a word: all")
     parser.add_argument("--show", action="store_true", help="the tables of what there is")
     parser.add_argument("--list", action="store_true", help="write exclusions.json anew")
     chosen = parser.parse_args()

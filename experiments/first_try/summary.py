@@ -15,6 +15,7 @@ from experiments.first_try.sources import SOURCES
 FOLDER = Path(__file__).parent
 EXCLUSIONS = FOLDER / "exclusions.json"
 WORDS = ("placed", "refused", "wrong", "crashed", "hung", "excluded")
+LIMITED = ("before it is placed", "MemoryError", "NotRunnableError: MemoryError")
 GOALS = {
     ("transformers_types", "inference"): 98,
     ("transformers_types", "training"): 95,
@@ -62,9 +63,9 @@ def exclusions() -> dict[str, dict[str, str]]:
 
 
 def list_exclusions(outcomes: Mapping[str, Outcomes]) -> None:
-    """Writes the list anew, of everything that came to `excluded`."""
+    """Writes the list anew, of what came to `excluded` but for a limit of time or memory, which is the machine's."""
     excluded = {
-        source: {label: why for label, (word, why, *_) in sorted(of.items()) if word == "excluded"}
+        source: {label: why for label, (word, why, *_) in sorted(of.items()) if word == "excluded" and not why.startswith(LIMITED)}
         for source, of in sorted(outcomes.items())
     }
     EXCLUSIONS.write_text(json.dumps(excluded, indent=1, sort_keys=True) + "\n")

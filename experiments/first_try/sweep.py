@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,11 @@ def one(inputs: Source, name: str, kind: Kind) -> tuple[Outcome, float]:
     return _outcome(answer), answer.seconds
 
 
-def sweep(name: str, again: Callable[[str], bool], every: int) -> None:
-    """Tries one in `every` inputs of a source that have no outcome at this commit, or one for which `again` is true."""
+def sweep(name: str, again: Sequence[str] | None, every: int) -> None:
+    """Tries one in `every` inputs of a source, unless they have an outcome of this commit.
+
+    With `again` only those that came to one of these words are tried once more, or all if there are no words.
+    """
     inputs, path = source(name), path_of(name)
     warm()
     outcomes: Outcomes = results.load(path).get("outcomes", {})
@@ -46,7 +49,7 @@ def sweep(name: str, again: Callable[[str], bool], every: int) -> None:
     todo = [
         (label, input_name, kind)
         for label, input_name, kind in _labels(inputs, every)
-        if label not in outcomes or outcomes[label][3] != provenance["commit"] or again(outcomes[label][0])
+        if label not in outcomes or _is_due(outcomes[label], provenance["commit"], again)
     ]
     for number, (label, input_name, kind) in enumerate(todo):
         outcome, seconds = one(inputs, input_name, kind)
@@ -55,6 +58,10 @@ def sweep(name: str, again: Callable[[str], bool], every: int) -> None:
             print(f"{name}: {label}: {outcome.word}: {outcome.why}", flush=True)
         if number % SAVED_EVERY == SAVED_EVERY - 1 or number == len(todo) - 1:
             _save(path, outcomes, provenance)
+
+
+def _is_due(outcome: Sequence[Any], commit: str, again: Sequence[str] | None) -> bool:
+    return outcome[3] != commit if again is None else not again or outcome[0] in again
 
 
 def _labels(inputs: Source, every: int) -> Iterator[tuple[str, str, Kind]]:
@@ -87,10 +94,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", choices=SOURCES)
     parser.add_argument("--every", type=int, default=1, help="one input in so many")
-    parser.add_argument("--again", nargs="*", metavar="WORD", help="try again what came to these words; without a word: all")
+    parser.add_argument("--again", nargs="*", metavar="WORD", help="try only what came to these words once more; without a word: all")
     chosen = parser.parse_args(arguments)
-    words = chosen.again
-    sweep(chosen.source, lambda word: words is not None and (not words or word in words), chosen.every)
+    sweep(chosen.source, chosen.again, chosen.every)
 
 
 if __name__ == "__main__":

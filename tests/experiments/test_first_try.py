@@ -25,7 +25,7 @@ from gnnplace.frontends.torch.step import TorchInference
 
 SAMPLE = [
     ("torch_modules", "nn.Conv2d 0", "training", "placed"),
-    ("torch_modules", "nn.LazyLinear 0", "training", "placed"),
+    ("torch_modules", "nn.LazyConv2d 0", "training", "placed"),
     ("torch_modules", "nn.LSTM 0", "training", "placed"),
     ("torch_modules", "nn.ReLU 0", "training", "placed"),
     ("torch_optimizers", "AdamW 0", "training", "placed"),
@@ -40,7 +40,7 @@ SAMPLE = [
     ("transformers_types", "bert", "training", "placed"),
     ("transformers_types", "llama", "inference", "placed"),
     ("torchvision_models", "resnet18", "training", "placed"),
-    ("timm_models", "test_vit.r160_in1k", "inference", "placed"),
+    ("timm_models", "test_vit", "inference", "placed"),
 ]
 NEEDS = {"torchvision_models": "torchvision", "timm_models": "timm", "onnx_files": "onnxruntime", "transformers_types": "transformers"}
 
@@ -188,8 +188,8 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(sweep, "source", lambda name: small)
     monkeypatch.setattr(sweep, "one", one)
     monkeypatch.setattr(sweep, "warm", lambda: None)
-    for again, expected in ((False, 2), (False, 2), (True, 4)):
-        sweep.sweep("small", lambda word, again=again: again, 1)
+    for again, expected in ((None, 2), (None, 2), (["placed"], 2), (["refused"], 4), ([], 6)):
+        sweep.sweep("small", again, 1)
         assert len(calls) == expected
     saved = json.loads((tmp_path / "small.json").read_text())
     assert saved["outcomes"]["small, training"][:2] == ["refused", "why"] and "torch" in saved["provenance"]["versions"]

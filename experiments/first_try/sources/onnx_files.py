@@ -80,6 +80,7 @@ def _value(declared: onnx.ValueInfoProto, given: Any) -> Any:
         onnx.OptionalProto: onnx.numpy_helper.to_optional,
     }
     value = readers[type(given)](given) if type(given) in readers else given
+    value = np.asarray(value) if kind == "tensor_type" else value
     return (
         _typed(value, declared.type.tensor_type.elem_type)
         if kind == "tensor_type" and value.dtype.type.__module__ == "ml_dtypes"
