@@ -70,7 +70,7 @@ def main(names: list[str]) -> None:
             source=described.source, licence="Apache-2.0", builder=f"python -m datasets.build_torch {name}",
             builder_version=versions("torch", source=described.source),
         )  # fmt: skip
-        uncounted = f"; costed by bytes alone: {dict(step.uncounted)}" if step.uncounted else ""
+        uncounted = f"; costed by bytes alone: {dict(step.graph.uncounted)}" if step.graph.uncounted else ""
         print(f"{name}: {entry.ops} ops, {entry.edges} edges, by {step.capture}, sha256 {entry.sha256}{uncounted}")
 
 

@@ -52,6 +52,7 @@ def test_a_plan_of_a_graph_that_was_read_carries_the_warnings(tmp_path: Path) ->
     plan.save(tmp_path / "placement.json")
     assert json.loads((tmp_path / "placement.json").read_text())["warnings"] == [TEXT]
     assert (gp.load(tmp_path / "placement.json", problem).device == plan.device).all()
+    pytest.importorskip("plotly")
     plan.report(tmp_path / "report.html")
     assert f"Warning: {TEXT}" in (tmp_path / "report.html").read_text()
 

@@ -58,7 +58,7 @@ def test_a_search_lasts_for_so_many_seconds_of_work(monkeypatch):
     clock = itertools.count()
     monkeypatch.setattr(run, "worked_s", lambda: next(clock) / 1000)
     posed = chains(4, 100, 2)  # too large for an exact search, which ends when it has proved what it found
-    assert searched(posed, 0.2)["best_ns"] >= lower_bound(posed) and next(clock) == 201
+    assert searched(posed, 0.2)["best_ns"] >= lower_bound(posed) and 196 <= next(clock) <= 201  # the last share of 2 % may be left
 
 
 def test_work_is_what_a_process_and_its_children_did_not_what_passed(monkeypatch):

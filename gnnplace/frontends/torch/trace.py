@@ -70,27 +70,19 @@ def trace_of(
         for tensor in tensors(node.meta.get("val")):
             check_strided(f"module: {node.name}", tensor)
         if isinstance(node.target, torch._ops.HigherOrderOperator):
+            advice = (
+                "take scaled_dot_product_attention"
+                if "flex_attention" in str(node.target)
+                else "decide by plain Python values or with torch.where, and loop in Python"
+            )
             raise ValueError(
-                f"module: {node.name}: calls {node.target}, which takes functions; a step has ops on tensors (for "
-                "flex_attention: scaled_dot_product_attention)"
+                f"module: {node.name}: {node.target} runs functions as one op, and such ops have no cost; {advice}"
             )
     _fold_views(program.graph)
     reread_after_writes(program.graph)
     _drop_artefacts(program.graph)
-    return Trace(program.graph, arguments, layers_of(module), _constants(program), sizes)
-
-
-def _constants(program: torch.fx.GraphModule) -> dict[str, Tensor]:
-    """The tensors within the step. Raises ValueError for an op that runs a part of the module (`torch.cond`)."""
-    constants: dict[str, Tensor] = {}
-    for node in (node for node in program.graph.nodes if node.op == "get_attr"):
-        value = constants[node.target] = getattr(program, node.target)
-        if not isinstance(value, Tensor):
-            raise ValueError(
-                f"module: {next(iter(node.users))} runs a part of the module ({node.target}) as one op, and such ops "
-                "have no cost; decide by plain Python values or with torch.where, and loop in Python"
-            )
-    return constants
+    constants = {node.target: getattr(program, node.target) for node in program.graph.nodes if node.op == "get_attr"}
+    return Trace(program.graph, arguments, layers_of(module), constants, sizes)
 
 
 def _drop_profiling(graph: torch.fx.Graph) -> None:

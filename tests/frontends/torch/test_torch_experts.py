@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import MixtralConfig, MixtralForCausalLM
 
 import gnnplace as gp
+
+transformers = pytest.importorskip("transformers")
 
 PRODUCTS = ("matmul", "batch_matmul", "conv", "conv_grad_input", "conv_grad_weight", "attention")
 pytestmark = pytest.mark.slow
@@ -17,8 +18,8 @@ IDS = torch.arange(2 * 24).reshape(2, 24) % 40
 
 def mixtral(way: str) -> nn.Module:
     sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    config = MixtralConfig(**sizes, vocab_size=40, num_local_experts=4, num_experts_per_tok=2)
-    return MixtralForCausalLM._from_config(config, attn_implementation="eager", experts_implementation=way)
+    config = transformers.MixtralConfig(**sizes, vocab_size=40, num_local_experts=4, num_experts_per_tok=2)
+    return transformers.MixtralForCausalLM._from_config(config, attn_implementation="eager", experts_implementation=way)
 
 
 def loss(net: nn.Module, ids: Tensor) -> Tensor:

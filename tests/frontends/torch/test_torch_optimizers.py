@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.testing._internal.common_optimizers import optim_db
 
 from gnnplace.frontends.torch.optimizers import built, rules
 from gnnplace.frontends.torch.step import TorchInference, TorchStep
@@ -99,6 +98,8 @@ def test_a_setting_may_be_a_tensor() -> None:
 
 def settings_of_every_optimiser() -> Iterator[tuple[type[torch.optim.Optimizer], dict[str, Any]]]:
     """Every setting that torch itself tests, in every implementation."""
+    from torch.testing._internal.common_optimizers import optim_db  # its import locks PyTorch's flags
+
     for info in optim_db:
         for given in info.optim_inputs_func(device="cpu"):
             for how in ({}, *({name: True} for name in (*IMPLEMENTATION, "maximize") if name not in given.kwargs)):

@@ -60,7 +60,7 @@ def test_a_decision_by_values_is_refused_with_its_line(training: bool) -> None:
 
 
 def test_a_part_of_the_module_that_is_one_op_is_refused_by_the_name_of_that_op() -> None:
-    refusal = r"module: cond runs a part of the module \(true_graph_0\) as one op, and such ops have no cost; decide by .*"
+    refusal = r"module: cond: cond runs functions as one op, and such ops have no cost; decide by .*"
     with pytest.raises(ValueError, match=refusal) as refused:
         inference(Branches(4, 4), (torch.zeros(3, 4),), name="small")
     assert "\n" not in str(refused.value)
