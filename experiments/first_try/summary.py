@@ -33,12 +33,16 @@ Outcomes = Mapping[str, Sequence[Any]]  # "name, kind" -> [word, why, seconds, c
 
 
 class Figure(NamedTuple):
-    """Of one source and kind: the number of inputs that came to each word, without those of the list of exclusions."""
+    """Of one source and kind: the number of inputs that came to each word, without those of the list of exclusions.
+
+    `with_option` of those that are placed need the option that their refusal names.
+    """
 
     source: str
     kind: str
     listed: int
     words: Mapping[str, int]
+    with_option: int = 0
 
     @property
     def tried(self) -> int:
@@ -47,8 +51,13 @@ class Figure(NamedTuple):
 
     @property
     def percent(self) -> float:
-        """How many were placed."""
+        """How many were placed, with the option or without."""
         return 100 * self.words.get("placed", 0) / max(1, self.tried)
+
+    @property
+    def percent_as_they_come(self) -> float:
+        """How many were placed without the option."""
+        return 100 * (self.words.get("placed", 0) - self.with_option) / max(1, self.tried)
 
 
 def all_outcomes() -> dict[str, Outcomes]:
@@ -74,15 +83,16 @@ def list_exclusions(outcomes: Mapping[str, Outcomes]) -> None:
 def figures(outcomes: Mapping[str, Outcomes], excluded: Mapping[str, Mapping[str, str]]) -> list[Figure]:
     """One for each source and kind. An input that is excluded without being listed counts, as one that is not placed."""
     counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    listed = Counter[tuple[str, str]]()
+    listed, with_option = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for source, of in outcomes.items():
-        for label, (word, *_) in of.items():
+        for label, (word, why, *_) in of.items():
             kind = label.rpartition(", ")[2]
+            with_option[source, kind] += word == "placed" and why != ""
             if word == "excluded" and label in excluded.get(source, {}):
                 listed[source, kind] += 1
             else:
                 counts[source, kind][word] += 1
-    return [Figure(source, kind, listed[source, kind], counts[source, kind]) for source, kind in sorted({*counts, *listed})]
+    return [Figure(*key, listed[key], counts[key], with_option[key]) for key in sorted({*counts, *listed})]
 
 
 def optimizer_kinds(outcomes: Outcomes) -> tuple[list[str], list[str]]:
@@ -121,11 +131,13 @@ def _figures(rows: Sequence[Figure]) -> str:
     lines = [
         [
             figure.source, figure.kind, str(figure.tried), str(figure.listed), *(str(figure.words.get(word, 0)) for word in WORDS),
-            f"{figure.percent:.1f} %", f"{goal} %" if (goal := GOALS.get((figure.source, figure.kind))) else "",
+            str(figure.with_option), f"{figure.percent_as_they_come:.1f} %", f"{figure.percent:.1f} %", f"{goal} %" if (goal := GOALS.get((figure.source, figure.kind))) else "",
         ]
         for figure in rows
     ]  # fmt: skip
-    return results.markdown_table(["source", "kind", "runs", "on the list", *WORDS, "placed", "goal"], lines)
+    return results.markdown_table(
+        ["source", "kind", "runs", "on the list", *WORDS, "with the option", "as they come", "placed", "goal"], lines
+    )
 
 
 def _refusals(source: str, outcomes: Outcomes) -> str:

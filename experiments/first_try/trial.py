@@ -10,7 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from experiments.first_try.plain import Measured, flops, persistent_bytes
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.graph import ComputationGraph
 
+OPTION, OF_EXAMPLE = 'sizes="example"', "sizes of the example"
 PRODUCTS = ("matmul", "batch_matmul", "conv", "conv_grad_input", "conv_grad_weight", "attention")
 TOLERANCE = 0.01
 NAMES = ("gpu0", "gpu1")
@@ -33,7 +34,7 @@ MACHINE = Cluster(
 
 
 class Outcome(NamedTuple):
-    """`placed`, `refused`, `wrong`, `crashed`, `hung` or `excluded`, and why."""
+    """`placed`, `refused`, `wrong`, `crashed`, `hung` or `excluded`, and why; the option with which it is placed."""
 
     word: str
     why: str = ""
@@ -51,15 +52,21 @@ def tried(source: Source, name: str, kind: Kind, ran: Callable[[], None] = lambd
         measured = Measured(kept, flops(_built(source, name, kind), kind))
     except Exception as error:
         return Outcome("crashed", f"the counter: {line(error)}")
+    option = ""
     try:
-        graph = _placed(case, kind)
+        try:
+            graph = _placed(case, kind)
+        except ValueError as error:
+            if OPTION not in str(error):
+                raise
+            option, graph = OF_EXAMPLE, _placed(_built(source, name, kind), kind, "example")
     except ValueError as error:
         said = str(error)
         return Outcome("refused", line(error)) if said.count("\n") == 0 else Outcome("crashed", f"lines: {line(error)}")
     except Exception as error:
         return Outcome("crashed", line(error))
     wrong = difference(graph, measured)
-    return Outcome("wrong", wrong) if wrong else Outcome("placed")
+    return Outcome("wrong", wrong) if wrong else Outcome("placed", option)
 
 
 def difference(graph: ComputationGraph, measured: Measured) -> str:
@@ -108,14 +115,14 @@ def _built(source: Source, name: str, kind: Kind) -> Case:
     return source.case(name, kind)
 
 
-def _placed(case: Case, kind: Kind) -> ComputationGraph:
+def _placed(case: Case, kind: Kind, sizes: Literal["example"] | None = None) -> ComputationGraph:
     """The graph of a case that is placed and fits. Raises ValueError for a refusal."""
     if isinstance(case, OnnxCase):
         problem = gp.problem(case.path, MACHINE)
     elif kind == "training":
-        problem = gp.problem(gp.TorchStep(case.module, case.loss, case.inputs, case.optimizer), MACHINE)
+        problem = gp.problem(gp.TorchStep(case.module, case.loss, case.inputs, case.optimizer, sizes=sizes), MACHINE)
     else:
-        problem = gp.problem(gp.TorchInference(case.module, case.inputs), MACHINE)
+        problem = gp.problem(gp.TorchInference(case.module, case.inputs, sizes), MACHINE)
     step = gp.simulate(problem, gp.place(problem, "heft"), timeline=False)
     if step.infeasible is not None:
         raise ValueError(f"plan: does not fit: {step.infeasible}")

@@ -74,8 +74,15 @@ class Small:
 
 
 class Decides(nn.Linear):
+    """Decides by its input; `OfWeight` by its parameters, whose values no example tells."""
+
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         return super().forward(input) if input.sum() > 0 else input
+
+
+class OfWeight(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        return super().forward(input) if self.weight.sum() > -1e9 else input
 
 
 @pytest.mark.slow
@@ -83,8 +90,16 @@ def test_what_pytorch_refuses_is_excluded_and_what_only_we_refuse_is_refused() -
     wrong = Small(lambda: TorchCase(nn.Linear(3, 2), (torch.zeros(2, 2),)))
     assert tried(wrong, "small", "inference").word == "excluded"
     ready: list[bool] = []
-    outcome = tried(Small(lambda: TorchCase(Decides(3, 3), (torch.ones(2, 3),))), "small", "inference", lambda: ready.append(True))
+    outcome = tried(Small(lambda: TorchCase(OfWeight(3, 3), (torch.ones(2, 3),))), "small", "inference", lambda: ready.append(True))
     assert outcome.word == "refused" and "needs the values" in outcome.why and ready == [True]
+
+
+@pytest.mark.parametrize("kind", ["inference", pytest.param("training", marks=pytest.mark.slow)])
+def test_what_is_placed_with_the_option_says_so(kind: Kind) -> None:
+    assert tried(Small(lambda: TorchCase(Decides(3, 3), (torch.ones(2, 3),))), "small", kind) == ("placed", "sizes of the example")
+    outcomes = {"exportdb": {"a, inference": ["placed", "sizes of the example"], "b, inference": ["placed", ""]}}
+    (figure,) = summary.figures(outcomes, {})
+    assert (figure.percent, figure.percent_as_they_come) == (100.0, 50.0)
 
 
 def test_bytes_flops_and_silent_zeros_are_told() -> None:

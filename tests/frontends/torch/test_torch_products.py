@@ -174,5 +174,5 @@ class Flexible(nn.Module):
 
 
 def test_attention_that_takes_functions_is_refused_in_one_line() -> None:
-    with pytest.raises(ValueError, match="^module: flex_attention: .* runs functions as one op, .*; take scaled_dot"):
+    with pytest.raises(ValueError, match=r"^module: flex_attention: .* runs functions as one op, .*; take scaled_dot"):
         inference(Flexible(), (torch.empty(1, 2, 16, 8),), name="flexible")
