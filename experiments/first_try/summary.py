@@ -128,16 +128,16 @@ def table(outcomes: Mapping[str, Outcomes]) -> str:
 
 
 def _figures(rows: Sequence[Figure]) -> str:
-    lines = [
-        [
-            figure.source, figure.kind, str(figure.tried), str(figure.listed), *(str(figure.words.get(word, 0)) for word in WORDS),
-            str(figure.with_option), f"{figure.percent_as_they_come:.1f} %", f"{figure.percent:.1f} %", f"{goal} %" if (goal := GOALS.get((figure.source, figure.kind))) else "",
-        ]
-        for figure in rows
+    titles = ["source", "kind", "runs", "on the list", *WORDS, "with the option", "as they come", "placed", "goal"]
+    return results.markdown_table(titles, [_row(figure) for figure in rows])
+
+
+def _row(figure: Figure) -> list[str]:
+    goal = GOALS.get((figure.source, figure.kind))
+    return [
+        figure.source, figure.kind, str(figure.tried), str(figure.listed), *(str(figure.words.get(word, 0)) for word in WORDS),
+        str(figure.with_option), f"{figure.percent_as_they_come:.1f} %", f"{figure.percent:.1f} %", f"{goal} %" if goal else "",
     ]  # fmt: skip
-    return results.markdown_table(
-        ["source", "kind", "runs", "on the list", *WORDS, "with the option", "as they come", "placed", "goal"], lines
-    )
 
 
 def _refusals(source: str, outcomes: Outcomes) -> str:
