@@ -36,10 +36,10 @@ import sys
 from datasets.build.openvino_models import WORKLOADS, converted
 from datasets.build.versions import versions
 from gnnplace.corpus import manifest, splits
-from gnnplace.frontends.network.graph import FileGraph
+from gnnplace.graph import ComputationGraph
 
 
-def read(name: str) -> FileGraph:
+def read(name: str) -> ComputationGraph:
     """The workload of that name as a graph. Raises ValueError for an unknown one."""
     if name not in WORKLOADS:
         raise ValueError(f"workload: {name!r} is none of {', '.join(WORKLOADS)}")
@@ -51,7 +51,7 @@ def main(names: list[str]) -> None:
     for name in names or list(WORKLOADS):
         found, workload = read(name), WORKLOADS[name]
         entry = manifest.add(
-            found.graph, family=workload.family, lineage=workload.lineage, split=splits.fixed(workload.lineage), mode="inference",
+            found, family=workload.family, lineage=workload.lineage, split=splits.fixed(workload.lineage), mode="inference",
             source=workload.source, licence="Apache-2.0", builder=f"python -m datasets.build_openvino {name}",
             builder_version=versions("openvino", "torch", source=workload.source),
         )  # fmt: skip

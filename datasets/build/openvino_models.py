@@ -19,8 +19,8 @@ from transformers import BertConfig, BertModel
 
 from datasets.build.inception_v3 import SIZE, InceptionV3
 from datasets.build.resnet import RESNET_50, ResNet
-from gnnplace.frontends.network.graph import FileGraph
 from gnnplace.frontends.openvino.read import read_openvino
+from gnnplace.graph import ComputationGraph
 
 MADE_UP = re.compile(r"[A-Za-z]+_\d+")
 TOKENS = 8  # a sentence of six words between its two marks
@@ -37,7 +37,7 @@ class Workload:
     source: str
 
 
-def converted(workload: Workload, name: str, compressed: bool = False) -> FileGraph:
+def converted(workload: Workload, name: str, compressed: bool = False) -> ComputationGraph:
     """The workload as OpenVINO's converter sees it; `compressed` stores weights as float16, which is the converter's default."""
     with tempfile.TemporaryDirectory() as folder:
         return read_openvino(save(workload, Path(folder) / f"{name}.xml", compressed), name)

@@ -54,7 +54,7 @@ def cell(workload: str, seed: int, evaluations: int, folder: Path) -> dict[str, 
         _gnnplace("profile", step, "--cluster", machine, "-o", costs)
     host = LastingHost(partial(Host, LOADER, step, seed, limit_s=LIMIT_S))
     try:
-        problem = sources.costed(host().graph, sources.cluster(str(machine)), str(costs), print)
+        problem = sources.costed(host().graph, sources.cluster(str(machine)), str(costs), print, print)
         ledgers = {name: Ledger(folder / f"{workload}-{seed}-{name}.jsonl") for name in METHODS}
         measured = {name: _evaluator(problem, host, ledger) for name, ledger in ledgers.items()}
         found = {name: _search(name, problem, measured[name], seed, evaluations) for name in METHODS}

@@ -54,7 +54,7 @@ def onnxruntime(problem: Problem, placement: Placement, model: Model | None) -> 
             f"onnxruntime: takes an ONNX file (.onnx), not {given}; place the .onnx that the network is exported to"
         )
     network = read_model(model.path, model.dims)
-    check_same(read_graph(model.path, network, ONNX, problem.graph.name).graph, problem.graph, model)
+    check_same(read_graph(model.path, network, ONNX, problem.graph.name), problem.graph, model)
     _check_runs(network, problem, placement)
     ops = node_ops(problem.graph, network)
     parts = segments(network, placement.device[ops].tolist())

@@ -38,7 +38,7 @@ def openvino(problem: Problem, placement: Placement, model: Model | None) -> str
             f"openvino: takes an OpenVINO model (.xml), not {given}; place the .xml that OpenVINO converts the "
             "network to"
         )
-    check_same(read_openvino(model.path, problem.graph.name).graph, problem.graph, model)
+    check_same(read_openvino(model.path, problem.graph.name), problem.graph, model)
     names = openvino_devices(problem.cluster)
     _check_devices(problem, placement, names)
     # HETERO falls back to the last device

@@ -61,13 +61,13 @@ class Form(NamedTuple):
 def _onnx(path: str, options: Reading) -> ComputationGraph:
     from gnnplace.frontends.onnx.read import read_onnx
 
-    return read_onnx(path, dict(options.dims)).graph
+    return read_onnx(path, dict(options.dims))
 
 
 def _openvino(path: str, options: Reading) -> ComputationGraph:
     from gnnplace.frontends.openvino.read import read_openvino
 
-    return read_openvino(path).graph
+    return read_openvino(path)
 
 
 def _graphdef(path: str, options: Reading) -> ComputationGraph:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -29,18 +29,6 @@ NEVER_FOLDED = frozenset(("random", "other"))  # their values change with each s
 
 
 @dataclass(frozen=True)
-class FileGraph:
-    """The graph of a file."""
-
-    graph: ComputationGraph
-
-    @property
-    def uncounted(self) -> Mapping[str, int]:
-        """The number of ops of each kind without a flop rule."""
-        return self.graph.uncounted
-
-
-@dataclass(frozen=True)
 class Format:
     """The rules of one file format."""
 
@@ -52,7 +40,7 @@ class Format:
     flops: Callable[[NodeCall], int]
 
 
-def read_graph(file: str | os.PathLike[str], network: Network, rules: Format, name: str | None) -> FileGraph:
+def read_graph(file: str | os.PathLike[str], network: Network, rules: Format, name: str | None) -> ComputationGraph:
     """The graph of a file's network, named `name` or after the file.
 
     Raises ValueError (one line) if a node's inputs or attributes don't fit its kind, or its flops are absurd.
@@ -60,10 +48,9 @@ def read_graph(file: str | os.PathLike[str], network: Network, rules: Format, na
     builder = _Builder(network, rules)
     try:
         builder.add_all()
-        graph = ComputationGraph.from_ops(name or Path(file).stem, builder.ops, builder.edges)
+        return ComputationGraph.from_ops(name or Path(file).stem, builder.ops, builder.edges)
     except ValueError as error:
         raise ValueError(f"{os.fspath(file)}: {error}") from error
-    return FileGraph(graph)
 
 
 class _Builder:

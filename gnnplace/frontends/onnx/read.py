@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from gnnplace.frontends.network.graph import FileGraph, Format, read_graph
+from gnnplace.frontends.network.graph import Format, read_graph
 from gnnplace.frontends.network.network import Network, from_json
 from gnnplace.frontends.onnx import flops
 from gnnplace.frontends.onnx.flops import STATIC, canonical_kind, is_view
+from gnnplace.graph import ComputationGraph
 from gnnplace.isolation.limited import Child, ask, check_dims
 
 ONNX = Format("node", STATIC, is_view, canonical_kind, flops.flops)
@@ -22,7 +23,7 @@ CHILD = Child("gnnplace.frontends.onnx.child", "onnx", "an ONNX file")
 
 def read_onnx(
     file: str | os.PathLike[str], dims: Mapping[str, int] | None = None, name: str | None = None
-) -> FileGraph:
+) -> ComputationGraph:
     """The graph of an ONNX file, named `name` or after the file.
 
     `dims` gives sizes of symbolic dimensions (`{"batch": 8}`). Raises ValueError (one line) if the package onnx is

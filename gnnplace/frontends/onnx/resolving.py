@@ -12,9 +12,10 @@ from onnx import ModelProto, NodeProto, TypeProto, helper, shape_inference
 
 from gnnplace.frontends.onnx.checks import MAX_NODES, described
 from gnnplace.frontends.onnx.folding import ONNX_DOMAINS, computed, empty_values, is_full
+from gnnplace.frontends.onnx.replacement import Facts, UndecidedError, facts_of
 from gnnplace.frontends.onnx.sequences import SEQUENCE_KINDS, Wiring, unread
 from gnnplace.frontends.onnx.subgraphs import NewNames, subgraphs
-from gnnplace.frontends.onnx.unrolling import Facts, UndecidedError, facts_of, unrolled
+from gnnplace.frontends.onnx.unrolling import unrolled
 
 
 def needs_resolving(node: NodeProto) -> bool:

@@ -13,8 +13,8 @@ from onnx import NodeProto
 
 from gnnplace.frontends.network.network import shown
 from gnnplace.frontends.onnx.folding import ONNX_DOMAINS
+from gnnplace.frontends.onnx.replacement import Facts, Replacement, UndecidedError
 from gnnplace.frontends.onnx.subgraphs import reads, scope_of
-from gnnplace.frontends.onnx.unrolling import Facts, Replacement, UndecidedError
 
 
 class Wiring:

@@ -15,12 +15,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gnnplace.frontends.network.graph import FileGraph, Format, read_graph
+from gnnplace.frontends.network.graph import Format, read_graph
 from gnnplace.frontends.network.network import BITS, Names, Network, Node, Tensor, checked
 from gnnplace.frontends.openvino import flops
 from gnnplace.frontends.openvino.flops import CANONICAL, VIEWS, canonical_kind, is_view
 from gnnplace.frontends.openvino.wiring import Source, wired
 from gnnplace.frontends.openvino.xml import Layer, LayerDocument, Port, read_document
+from gnnplace.graph import ComputationGraph
 
 OPENVINO = Format("layer", frozenset(), is_view, canonical_kind, flops.flops)
 PRECISIONS = {
@@ -34,7 +35,7 @@ NEVER_FOLDED = ("random", "other")
 COMPRESSED_BITS = 8
 
 
-def read_openvino(file: str | os.PathLike[str], name: str | None = None) -> FileGraph:
+def read_openvino(file: str | os.PathLike[str], name: str | None = None) -> ComputationGraph:
     """The graph of the `.xml` of an OpenVINO model, named `name` or after the file.
 
     All dimensions must be fixed (`model.reshape(...)` before the model is saved). Raises ValueError (one line) for a

@@ -32,7 +32,7 @@ def two_layers(batch="batch", **more):
 
 
 def test_inputs_weights_and_nodes_are_ops(read):
-    graph = read(two_layers(), dims={"batch": 4}).graph
+    graph = read(two_layers(), dims={"batch": 4})
     assert graph.name == "net"
     assert edges_of(graph) == {
         ("x", 0, "/layers.0/fc/MatMul"), ("w0", 0, "w0/read"), ("w0/read", 0, "/layers.0/fc/MatMul"),
@@ -53,7 +53,7 @@ def test_inputs_weights_and_nodes_are_ops(read):
 
 
 def test_sizes_types_and_aliases(read):
-    graph = read(two_layers(), dims={"batch": 4}).graph
+    graph = read(two_layers(), dims={"batch": 4})
     out = graph.output_ptr
     x, w0, w0_read, relu, view, turned, gemm = (
         op_of(graph, name)
@@ -70,7 +70,7 @@ def test_sizes_types_and_aliases(read):
 
 
 def test_layers_and_blocks_are_name_scopes_and_weights_have_those_of_their_user(read):
-    graph = read(two_layers(), dims={"batch": 4}).graph
+    graph = read(two_layers(), dims={"batch": 4})
     places = {name: (graph.layer[op], int(graph.block[op])) for op, name in enumerate(graph.op_names)}
     assert places["/layers.1/fc/Gemm"] == places["w1"] == places["w1/read"] == ("layers.1/fc", 1)
     assert places["/layers.0/Relu"] == ("layers.0", 0) and places["x"] == ("inputs", -1)
@@ -79,7 +79,7 @@ def test_layers_and_blocks_are_name_scopes_and_weights_have_those_of_their_user(
 
 def test_a_weight_that_many_use_is_read_once(read):
     nodes = [node("MatMul", "x w", "a"), node("MatMul", "a w", "b"), node("Add", "a b", "y")]
-    graph = read(model(nodes, [value("x", [4, 4])], ["y"], [weight("w", [4, 4]), weight("spare", [3, 9])])).graph
+    graph = read(model(nodes, [value("x", [4, 4])], ["y"], [weight("w", [4, 4]), weight("spare", [3, 9])]))
     assert [name for name in graph.op_names if "w" in name] == ["w", "w/read"]
     assert graph.persistent_bytes[op_of(graph, "spare")] == 108 and "spare/read" not in graph.op_names  # nobody reads it
 
@@ -87,7 +87,7 @@ def test_a_weight_that_many_use_is_read_once(read):
 def test_named_dimensions_are_sized_wherever_they_stand(read):
     inputs = [value("x", ["batch", "length"]), value("mask", ["batch", None])]
     built = model([node("Mul", "x mask", "y")], inputs, [value("y", ["batch", "length"])])
-    graph = read(built, dims={"batch": 2, "length": 5, "mask[1]": 5}).graph
+    graph = read(built, dims={"batch": 2, "length": 5, "mask[1]": 5})
     assert graph.shape(int(graph.output_ptr[op_of(graph, "y")])) == (2, 5)
 
 
@@ -99,7 +99,7 @@ def test_shapes_are_folded_on_the_host_but_data_are_not(read):
         node("Mul", "c c", "d"), node("Add", "y d", "z"),
     ]  # fmt: skip
     initializers = [numbers("zero", 0), numbers("minus", -1), helper.make_tensor("two", FLOAT, [], [2.0])]
-    graph = read(model(nodes, [value("x", [4, 2])], ["z"], initializers)).graph
+    graph = read(model(nodes, [value("x", [4, 2])], ["z"], initializers))
     kernels = {name: bool(graph.kernel[op]) for op, name in enumerate(graph.op_names)}
     assert [name for name, kernel in kernels.items() if kernel] == ["y", "z"]
     kinds = {name: graph.canonical_kind[op] for op, name in enumerate(graph.op_names)}
@@ -115,7 +115,7 @@ def test_views_share_their_buffer_and_dropout_drops_nothing_unless_it_trains(rea
         node("Identity", "x", "a"), node("Flatten", "a", "b"), node("Unsqueeze", "b axes", "c"), node("Squeeze", "c axes", "d"),
         node("Dropout", "d", "e unread"), node("Dropout", "e ratio training", "f"),
     ]  # fmt: skip
-    graph = read(model(nodes, [value("x", [4, 2, 3])], ["f"], [numbers("axes", 0), training, ratio])).graph
+    graph = read(model(nodes, [value("x", [4, 2, 3])], ["f"], [numbers("axes", 0), training, ratio]))
     roots = [int(graph.output_root[graph.output_ptr[op_of(graph, name)]]) for name in "abcde"]
     assert set(roots) == {int(graph.output_ptr[op_of(graph, "x")])}
     dropout = op_of(graph, "f")
@@ -125,7 +125,7 @@ def test_views_share_their_buffer_and_dropout_drops_nothing_unless_it_trains(rea
 
 def test_absent_outputs_keep_their_place(read):
     nodes = [node("LSTM", "x w r", "- - cell", hidden_size=4), node("Relu", "cell", "y")]
-    graph = read(model(nodes, [value("x", [5, 2, 3])], ["y"], [weight("w", [1, 16, 3]), weight("r", [1, 16, 4])])).graph
+    graph = read(model(nodes, [value("x", [5, 2, 3])], ["y"], [weight("w", [1, 16, 3]), weight("r", [1, 16, 4])]))
     lstm = op_of(graph, "cell")
     assert [graph.shape(k) for k in range(graph.output_ptr[lstm], graph.output_ptr[lstm + 1])] == [None, None, (1, 2, 4)]
     assert ("cell", 2, "y") in edges_of(graph)
@@ -135,7 +135,7 @@ def test_kinds_that_no_table_knows_are_counted_by_their_bytes_and_listed(read):
     nodes = [node("Odd", "x", "a", domain="mine"), node("Odd", "a", "b", domain="mine"), node("Det", "m", "y")]
     built = model(nodes, [value("x", [8]), value("m", [3, 3])], [value("b", [4]), "y"], value_info=[value("a", [8])])
     found = read(built)
-    graph = found.graph
+    graph = found
     assert found.uncounted == {"Det": 1, "mine.Odd": 2}
     odd = op_of(graph, "b")
     assert graph.canonical_kind[odd] == "other" and graph.kernel[odd] and graph.effective_bytes_accessed[odd] == 32 + 16
@@ -145,32 +145,32 @@ def test_functions_are_inlined(read):
     body = [node("Add", "p q", "t", name="sum"), node("Relu", "t", "s")]
     function = helper.make_function("mine", "AddRelu", ["p", "q"], ["s"], body, [helper.make_opsetid("", 21)])
     nodes = [node("AddRelu", "x x", "a", domain="mine"), node("AddRelu", "a x", "y", domain="mine")]
-    graph = read(model(nodes, [value("x", [8])], ["y"], functions=[function])).graph
+    graph = read(model(nodes, [value("x", [8])], ["y"], functions=[function]))
     assert sorted(filter(None, (graph.kind[op] for op in range(graph.num_ops)))) == ["Add", "Add", "Relu", "Relu", "input"]
     assert graph.flops.sum() == 4 * 8
 
 
 def test_names_of_nodes_and_values_may_be_the_same(read):
     nodes = [node("Relu", "x", "a", name="x"), node("Relu", "a", "b", name="x"), node("Relu", "b", "y")]
-    graph = read(model(nodes, [value("x", [2])], ["y"])).graph
+    graph = read(model(nodes, [value("x", [2])], ["y"]))
     assert graph.op_names == ("x", "x:1", "x:2", "y")
 
 
 def test_strings_stay_on_cpus(read):
     text = onnx.TensorProto.STRING
-    graph = read(model([node("Equal", "x x", "y")], [value("x", [3], text)], ["y"])).graph
+    graph = read(model([node("Equal", "x x", "y")], [value("x", [3], text)], ["y"]))
     assert graph.allowed[op_of(graph, "y")] == "cpu" and graph.output_bytes[op_of(graph, "x")] == 72
 
 
 def test_what_graphs_return_may_be_an_input_or_a_weight(read):
-    graph = read(model([node("Relu", "x", "y")], [value("x", [2])], ["x", "w", "y"], [weight("w", [30])])).graph
+    graph = read(model([node("Relu", "x", "y")], [value("x", [2])], ["x", "w", "y"], [weight("w", [30])]))
     results = {graph.op_names[graph.output_op[output]] for output in graph.output_is_result.nonzero()[0]}
     assert results == {"x", "w/read", "y"}
 
 
 def test_small_types_are_packed(read):
     built = model([node("DequantizeLinear", "q scale", "y")], [value("q", [3], onnx.TensorProto.INT4), value("scale", [])], ["y"])
-    graph = read(built).graph
+    graph = read(built)
     assert graph.output_bytes.tolist() == [2, 4, 12] and graph.output_dtype.values[0] == "int4"
 
 
@@ -183,14 +183,14 @@ def test_external_data_are_counted_and_never_opened(read, monkeypatch):
     opened = []
     really = os.open
     monkeypatch.setattr(os, "open", lambda path, *more, **other: opened.append(path) or really(path, *more, **other))
-    graph = read(built).graph
+    graph = read(built)
     assert graph.persistent_bytes.sum() == 4_000_000 and not [path for path in opened if "passwd" in str(path) or "zero" in str(path)]
 
 
 def test_initializers_that_are_inputs_too_are_variables(read):
     built = model([node("Add", "x w", "y")], [value("x", [30]), value("w", [30])], ["y"], [weight("w", [30])], opset=9)
     built.ir_version = 3
-    graph = read(built).graph
+    graph = read(built)
     assert graph.op_names == ("x", "w", "w/read", "y")
 
 

@@ -82,7 +82,7 @@ def cost(tmp_path, monkeypatch):
     monkeypatch.setattr(front_end, "read_model", child.read)
 
     def read(made, declared, initializers, opset=21):
-        graph = read_onnx(str(saved(tmp_path, model([made], [declared], ["y"], initializers, opset=opset)))).graph
+        graph = read_onnx(str(saved(tmp_path, model([made], [declared], ["y"], initializers, opset=opset))))
         return graph, op_of(graph, "y")
 
     return read

@@ -21,7 +21,7 @@ CONSTANTS = [numbers("last", -1), numbers("two", 2), numbers("three", 3), number
 
 
 def graph_of(built, folder, **dims):
-    return read_onnx(saved(folder, built), dims=dims).graph
+    return read_onnx(saved(folder, built), dims=dims)
 
 
 @pytest.mark.parametrize("last", [-1, 1])
@@ -93,7 +93,7 @@ def test_what_the_older_exporter_of_pytorch_writes_costs_what_torch_counts(tmp_p
     found = read_onnx(tmp_path / "net.onnx", dims={"batch": 3, "length": 7})
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         network(torch.randn(3, 7, 32))
-    graph = found.graph
+    graph = found
     assert graph.flops[graph.canonical_kind.among(["matmul", "batch_matmul"])].sum() == counter.get_total_flops()
     assert graph.shape(int(graph.output_is_result.argmax())) == (3, 7, 32)
     assert graph.persistent_bytes.sum() == 4 * sum(math.prod(parameter.shape) for parameter in network.parameters())

@@ -27,7 +27,7 @@ MULTIPLY_ADDS = {
 def test_the_networks_of_the_onnx_package(network):
     file = LIGHT / f"{network}.onnx"
     found = read_onnx(file)
-    graph = found.graph
+    graph = found
     products = graph.canonical_kind.among(["conv", "matmul", "batch_matmul"])
     assert found.uncounted == {}
     assert round(int(graph.flops[products].sum()) / 2e6) == MULTIPLY_ADDS[network]
@@ -38,7 +38,7 @@ def test_the_networks_of_the_onnx_package(network):
 
 
 def test_resnet50_costs_what_is_published():
-    graph = read_onnx(LIGHT / "light_resnet50.onnx").graph
+    graph = read_onnx(LIGHT / "light_resnet50.onnx")
     products = graph.canonical_kind.among(["conv", "matmul"])
     assert 4.0e9 < graph.flops[products].sum() / 2 < 4.2e9  # torchvision's page: 4.09 G multiply-adds
 
@@ -57,7 +57,7 @@ def test_what_pytorch_exports(tmp_path, monkeypatch):
     for beside in tmp_path.glob("*.data"):
         beside.unlink()  # the weights are not looked at
     found = read_onnx("net.onnx", dims={"batch": 3})
-    graph = found.graph
+    graph = found
     assert found.uncounted == {}
     assert abs(int(graph.persistent_bytes.sum()) - 4 * sum(p.numel() for p in network.parameters())) < 1000
     products = graph.canonical_kind.among(["matmul", "batch_matmul"])
@@ -70,7 +70,7 @@ def test_what_pytorch_exports(tmp_path, monkeypatch):
 
 def test_a_file_with_many_nodes_is_read_whole(tmp_path):
     nodes = [node("Relu" if index % 2 else "Neg", f"v{index}", f"v{index + 1}", name=f"/block.{index}/op") for index in range(20_000)]
-    graph = read_onnx(saved(tmp_path, model(nodes, [value("v0", ["n", 4])], ["v20000"])), dims={"n": 2}).graph
+    graph = read_onnx(saved(tmp_path, model(nodes, [value("v0", ["n", 4])], ["v20000"])), dims={"n": 2})
     assert graph.num_ops == 20_001 and graph.flops.sum() == 20_000 * 8 and graph.block[-1] == 19_999
 
 

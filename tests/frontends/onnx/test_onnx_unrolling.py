@@ -19,7 +19,7 @@ from support.onnx_files import (
     weight,
 )
 
-from gnnplace.frontends.onnx import child, resolving, unrolling
+from gnnplace.frontends.onnx import child, replacement, resolving
 from gnnplace.frontends.onnx.read import read_onnx
 
 BOOL = onnx.TensorProto.BOOL
@@ -247,7 +247,7 @@ def test_what_values_decide_is_refused_with_that_reason(tmp_path, what):
 
 
 def test_many_nodes_are_refused_with_the_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(unrolling, "MAX_UNROLLED", 30)
+    monkeypatch.setattr(replacement, "MAX_UNROLLED", 30)
     built = model([recurrent()], [value("start", [3]), value("x", [50, 4])], ["last", "y"])
     with pytest.raises(ValueError, match=r"'rnn/scan' \(Scan\): has more than 30 nodes in all its turns; that many are not unrolled"):
         child.read(str(saved(tmp_path, built)), {})
@@ -273,4 +273,4 @@ def test_loops_in_loops_are_refused_before_they_fill_the_memory(tmp_path, monkey
 
 def test_open_dimensions_decide_the_number_of_turns(tmp_path):
     path = saved(tmp_path, model([recurrent()], [value("start", [3]), value("x", ["steps", 4])], ["last", "y"]))
-    assert kinds(read_onnx(path, {"steps": 7}).graph).count("MatMul") == 7
+    assert kinds(read_onnx(path, {"steps": 7})).count("MatMul") == 7

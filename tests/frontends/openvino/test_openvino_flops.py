@@ -184,7 +184,7 @@ def cost(tmp_path):
     def read(*layers):
         found = read_openvino(saved(tmp_path, model(*layers, result("y"))))
         assert not found.uncounted
-        return found.graph, op_of(found.graph, "y")
+        return found, op_of(found, "y")
 
     return read
 

@@ -38,7 +38,7 @@ def both():
         workload = openvino_models.Workload(lambda: module, {argument: torch.ones(*shape)}, "f", "l", "s")
         found = openvino_models.converted(workload, "net")
         assert not found.uncounted
-        return found.graph, inference(module, (torch.ones(*shape),), name="net").graph
+        return found, inference(module, (torch.ones(*shape),), name="net").graph
 
     return read
 
@@ -122,7 +122,7 @@ def test_a_model_with_many_layers_is_read_whole(tmp_path):
     for index in range(20_000):
         kind = "ReLU" if index % 2 else "Tanh"
         layers.append(layer(kind, f"v{index + 1}", f"v{index}", [[2, 4]]))
-    graph = read_openvino(saved(tmp_path, model(*layers, result("v20000")))).graph
+    graph = read_openvino(saved(tmp_path, model(*layers, result("v20000"))))
     assert graph.num_ops == 20_001 and graph.flops.sum() == 20_000 * 8
 
 
