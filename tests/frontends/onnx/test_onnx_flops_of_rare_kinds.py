@@ -112,10 +112,10 @@ def test_flops(what, tmp_path, monkeypatch):
     monkeypatch.setattr(front_end, "read_model", child.read)
     made, inputs, initializers, kind, flops = COSTS[what]
     built = model([made], inputs, [DECLARED.get(what, "y")], initializers, opset=28, domains=DOMAINS)
-    read = read_onnx(str(saved(tmp_path, built)))
-    op = op_of(read.graph, "y")
-    assert (read.graph.canonical_kind[op], int(read.graph.flops[op])) == (kind, flops)
-    assert not read.uncounted
+    graph = read_onnx(str(saved(tmp_path, built)))
+    op = op_of(graph, "y")
+    assert (graph.canonical_kind[op], int(graph.flops[op])) == (kind, flops)
+    assert not graph.uncounted
 
 
 def test_linear_attention_costs_what_the_products_of_its_definition_cost(tmp_path, monkeypatch):

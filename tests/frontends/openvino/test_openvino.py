@@ -90,7 +90,7 @@ def test_weights_in_few_bits_stay_so(read, precision, size):
         layer("Multiply", "scaled", "moved scale", [([32, 2, 32], "FP16")]), const("shape", [2], "I64"),
         layer("Reshape", "flat", "scaled shape", [([32, 64], "FP16")]), layer("Convert", "w", "flat", [[32, 64]]),
         layer("MatMul", "y", "x w", [[4, 32]], transpose_b="true"), result("y"),
-    ).graph  # fmt: skip
+    )  # fmt: skip
     assert graph.op_names == ("x", "w", "w/read", "y")
     assert graph.persistent_bytes[1] == graph.output_bytes[graph.output_ptr[2]] == size
     assert graph.flops[3] == 2 * 4 * 32 * 64
@@ -110,7 +110,7 @@ def test_what_shapes_and_constants_decide_is_known_before_the_step(read):
         layer("Reshape", "v", "x target", [[2, 12]]),
         layer("Range", "ids", "zero rows one", [([24], "I64")]), layer("Convert", "mask", "ids", [[24]]),
         layer("Add", "y", "v mask", [[2, 12]]), result("y"),
-    ).graph  # fmt: skip
+    )  # fmt: skip
     assert graph.op_names == ("x", "target", "mask", "mask/read", "v", "y")
     kinds = {name: graph.kind[op] for op, name in enumerate(graph.op_names)}
     assert kinds["target"] == "Constant" and kinds["mask"] == "initializer" and graph.persistent_bytes.sum() == 24 * 4
@@ -137,7 +137,7 @@ def test_weights_that_nobody_reads_are_left_out_and_one_that_many_read_is_read_o
     graph = read(
         parameter("x", [4, 4]), const("w", [4, 4]), const("spare", [9, 9]),
         layer("MatMul", "a", "x w", [[4, 4]]), layer("MatMul", "y", "a w", [[4, 4]]), result("y"),
-    ).graph  # fmt: skip
+    )  # fmt: skip
     assert graph.op_names == ("x", "w", "w/read", "a", "y")
 
 
@@ -145,7 +145,7 @@ def test_several_outputs_keep_their_places_and_unread_ones_cost_nothing(read):
     graph = read(
         parameter("x", [6, 3]), const("axis", [], "I64"), layer("Split", "parts", "x axis", [[2, 3], [2, 3], [2, 3]], num_splits=3),
         layer("MaxPool", "unread", "x", [[6, 3], ([6, 3], "I64")], kernel="1"), layer("ReLU", "y", "parts#2", [[2, 3]]), result("y"),
-    ).graph  # fmt: skip
+    )  # fmt: skip
     parts, pool = op_of(graph, "parts"), op_of(graph, "unread")
     assert ("parts", 2, "y") in edges_of(graph)
     assert graph.output_bytes[graph.output_ptr[parts] : graph.output_ptr[parts + 1]].tolist() == [0, 0, 24]
