@@ -26,6 +26,7 @@ WHOLE_NUMBERS = re.compile(r"u?int\d+|bool")
 MAX_FOLDED_ELEMENTS = 16  # the largest output of arithmetic on constants and shapes that the host does once
 
 NEVER_FOLDED = frozenset(("random", "other"))  # their values change with each step, or may
+OF_STATE = frozenset(("ReadValue", "Assign"))  # kinds of OpenVINO; the values that they read change with each step
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,8 @@ class _Builder:
         small = all(
             name in tensors and tensors[name].elements <= MAX_FOLDED_ELEMENTS for name in call.node.outputs if name
         )
-        return bool(inputs) and small and self._static.issuperset(inputs) and call.canonical not in NEVER_FOLDED
+        steady = call.canonical not in NEVER_FOLDED and call.node.kind not in OF_STATE
+        return bool(inputs) and small and self._static.issuperset(inputs) and steady
 
     def _canonical(self, node: Node) -> str:
         ranks = [len(self._network.tensors[name].shape) if name else 0 for name in node.inputs]

@@ -15,7 +15,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gnnplace.frontends.network.graph import Format, read_graph
+from gnnplace.frontends.network.graph import NEVER_FOLDED, OF_STATE, Format, read_graph
 from gnnplace.frontends.network.network import BITS, Names, Network, Node, Tensor, checked
 from gnnplace.frontends.openvino import flops
 from gnnplace.frontends.openvino.flops import CANONICAL, VIEWS, canonical_kind, is_view
@@ -31,7 +31,6 @@ PRECISIONS = {
     **{f"I{bits}": f"int{bits}" for bits in (64, 32, 16, 8, 4)},
     **{f"U{bits}": f"uint{bits}" for bits in (64, 32, 16, 8, 6, 4, 3, 2, 1)},
 }  # fmt: skip
-NEVER_FOLDED = ("random", "other")
 COMPRESSED_BITS = 8
 
 
@@ -114,7 +113,10 @@ class _Builder:
         """Whether the output of a layer is known before the step."""
         canonical = CANONICAL.get(layer.kind, "other")
         return canonical == "shape" or (
-            bool(inputs) and canonical not in NEVER_FOLDED and self._folded.issuperset(inputs)
+            bool(inputs)
+            and canonical not in NEVER_FOLDED
+            and layer.kind not in OF_STATE
+            and self._folded.issuperset(inputs)
         )
 
     def _keep_compressed(self, layer: Layer, inputs: Sequence[str], outputs: Sequence[str]) -> None:

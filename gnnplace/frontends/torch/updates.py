@@ -247,9 +247,9 @@ class Counting(TorchDispatchMode):
     def missing(self, parameter: Tensor, counted: Sequence[Tensor]) -> str | None:
         """Why an update of the parameter is not counted whole, if it is not; `counted` are all tensors that stay."""
         storages = set(map(storage_of, counted))
-        gc.collect()
-        kept = [tensor for result in self._results if (tensor := result()) is not None]
-        if hidden := [tensor for tensor in kept if storage_of(tensor) not in storages]:
+        if self._kept(storages):
+            gc.collect()  # which takes long, and frees what a cycle of references alone keeps
+        if hidden := self._kept(storages):
             return (
                 f"keeps a tensor of shape {list(hidden[0].shape)} outside of its `state`; keep it in `state[parameter]`"
             )
@@ -261,6 +261,11 @@ class Counting(TorchDispatchMode):
         if not self.flops and parameter.numel():
             return "its step runs only ops whose flops are not known; write it with PyTorch's own ops"
         return None
+
+    def _kept(self, storages: set[int]) -> list[Tensor]:
+        """The results of ops that still exist, without those in `storages`."""
+        kept = [tensor for result in self._results if (tensor := result()) is not None]
+        return [tensor for tensor in kept if storage_of(tensor) not in storages]
 
 
 def _fused_flops(call: Call) -> int:
