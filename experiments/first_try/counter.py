@@ -72,6 +72,16 @@ def _grouped(rows: Shape, matrices: Shape, *_: Any, out_shape: Shape, **__: Any)
     return 2 * prod(rows) * matrices[-1]
 
 
+def _triangular(matrix: Shape, right: Shape, *_: Any, left: bool = True, out_shape: Shape, **__: Any) -> int:
+    """Each column of `right`, or each row if the matrix stands to the right, meets each element of one triangle once."""
+    return prod(out_shape) * matrix[-1]
+
+
+def _distances(left: Shape, right: Shape, *_: Any, **__: Any) -> int:
+    """A product of the points, each with its square and a 1 beside its coordinates."""
+    return 2 * prod(left[:-1]) * right[-2] * (left[-1] + 2)
+
+
 def _convolution_backward(gradient: Shape, inputs: Shape, weight: Shape, *rest: Any, out_shape: Any, **__: Any) -> int:
     """As much as the forward for each of the two gradients; `weight` has the channels of one group."""
     transposed, wanted = rest[4], rest[7]
@@ -81,6 +91,7 @@ def _convolution_backward(gradient: Shape, inputs: Shape, weight: Shape, *rest: 
 
 APART = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd", "mkldnn_rnn_layer")
 _RULES: dict[str, Callable[..., int]] = {
+    "_euclidean_dist": _distances,
     "mv": _mv,
     "addmv": _addmv,
     "convolution_backward": _convolution_backward,
@@ -89,4 +100,5 @@ _RULES: dict[str, Callable[..., int]] = {
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
     "_grouped_mm": _grouped,
+    "linalg_solve_triangular": _triangular,
 }

@@ -22,7 +22,8 @@ from experiments.first_try.plain import Measured, flops, persistent_bytes
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.graph import ComputationGraph
 
-OPTION, OF_EXAMPLE = 'sizes="example"', "sizes of the example"
+OF_EXAMPLE, NO_LAYER_DROP = "sizes of the example", "no LayerDrop"
+OPTIONS = {'sizes="example"': OF_EXAMPLE, "layerdrop=0": NO_LAYER_DROP}  # by what a refusal says of it
 PRODUCTS = ("matmul", "batch_matmul", "conv", "conv_grad_input", "conv_grad_weight", "attention")
 TOLERANCE = 0.01
 NAMES = ("gpu0", "gpu1")
@@ -34,7 +35,7 @@ MACHINE = Cluster(
 
 
 class Outcome(NamedTuple):
-    """`placed`, `refused`, `wrong`, `crashed`, `hung` or `excluded`, and why; the option with which it is placed."""
+    """`placed`, `refused`, `wrong`, `crashed`, `hung` or `excluded`, and why; the options with which it is placed."""
 
     word: str
     why: str = ""
@@ -52,21 +53,15 @@ def tried(source: Source, name: str, kind: Kind, ran: Callable[[], None] = lambd
         measured = Measured(kept, flops(_built(source, name, kind), kind))
     except Exception as error:
         return Outcome("crashed", f"the counter: {line(error)}")
-    option = ""
     try:
-        try:
-            graph = _placed(case, kind)
-        except ValueError as error:
-            if OPTION not in str(error):
-                raise
-            option, graph = OF_EXAMPLE, _placed(_built(source, name, kind), kind, "example")
+        options, graph = _placed_with_advice(source, name, kind, case)
     except ValueError as error:
         said = str(error)
         return Outcome("refused", line(error)) if said.count("\n") == 0 else Outcome("crashed", f"lines: {line(error)}")
     except Exception as error:
         return Outcome("crashed", line(error))
     wrong = difference(graph, measured)
-    return Outcome("wrong", wrong) if wrong else Outcome("placed", option)
+    return Outcome("wrong", wrong) if wrong else Outcome("placed", ", ".join(options))
 
 
 def difference(graph: ComputationGraph, measured: Measured) -> str:
@@ -114,6 +109,30 @@ def _built(source: Source, name: str, kind: Kind) -> Case:
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002  # networks draw from it
     return source.case(name, kind)
+
+
+def _placed_with_advice(source: Source, name: str, kind: Kind, case: Case) -> tuple[list[str], ComputationGraph]:
+    """The options that refusals name one after the other until a case is placed, and its graph. Raises the last refusal."""
+    options: list[str] = []
+    while True:
+        try:
+            return options, _placed(case, kind, "example" if OF_EXAMPLE in options else None)
+        except ValueError as error:
+            named = [option for advice, option in OPTIONS.items() if advice in str(error) and option not in options]
+            if not named:
+                raise
+        options += named
+        case = _built(source, name, kind)
+        if NO_LAYER_DROP in options and isinstance(case, TorchCase):
+            _drop_no_layer(case.module)
+
+
+def _drop_no_layer(module: nn.Module) -> None:
+    """Sets LayerDrop to 0 in a module and its configuration, as if it had been built so."""
+    for part in module.modules():
+        for holder in (part, getattr(part, "config", None)):
+            for knob in [name for name in getattr(holder, "__dict__", {}) if "layerdrop" in name]:
+                setattr(holder, knob, 0.0)
 
 
 def _placed(case: Case, kind: Kind, sizes: Literal["example"] | None = None) -> ComputationGraph:

@@ -12,9 +12,10 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
-from experiments.first_try.cases import Inputs, Kind, NotRunnableError, TorchCase, adamw
+from experiments.first_try.cases import Inputs, Kind, NotRunnableError, TorchCase, adamw, plain
 from experiments.first_try.sources.calls import called
 from experiments.first_try.sources.torchvision_library import torchvision_if_installed
 from experiments.first_try.sources.transformers_inputs import inputs_of
@@ -62,10 +63,11 @@ def _refusal(model: nn.Module, inputs: Inputs, kind: Kind) -> str | None:
     torch.manual_seed(0)
     try:
         with torch.no_grad():
-            called(model.train(kind == "training"), inputs)
+            output = called(model.train(kind == "training"), inputs)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    return None
+    has_tensor = any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(plain(output)))
+    return None if has_tensor else "returns no tensor"
 
 
 def _model(name: str, level: str) -> nn.Module:

@@ -309,12 +309,32 @@ def called_with(
     }
     replacements = dict(tensors)
     try:
-        return functional_call(module, replacements, tuple(positional), dict(keywords))
+        with _conversions_without_effect():
+            return functional_call(module, replacements, tuple(positional), dict(keywords))
     finally:
         tensors.update({name: tensor for name, tensor in replacements.items() if id(tensor) not in originals})
         for part, parameters, buffers in before:
             part._parameters.update(parameters)
             part._buffers.update(buffers)
+
+
+@contextmanager
+def _conversions_without_effect() -> Iterator[None]:
+    """Lets a module that is called convert a layer to what it is: `self.router.to(torch.float32)` of a float32 layer.
+
+    PyTorch swaps fake parameters for the converted ones, also for themselves, and can't while a trace holds them.
+    """
+    original = nn.Module._apply
+
+    def apply(module: nn.Module, convert: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+        tensors = (*module.parameters(), *module.buffers())
+        return module if all(convert(tensor) is tensor for tensor in tensors) else original(module, convert, recurse)
+
+    nn.Module._apply = apply  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module._apply = original  # type: ignore[method-assign]
 
 
 @dataclass(eq=False)

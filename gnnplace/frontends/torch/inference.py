@@ -1,11 +1,12 @@
 """A PyTorch module's inference as a ComputationGraph of ATen ops: its forward pass in eval mode, without gradients.
 
     step = inference(module, (tokens,), name="bert")
-    step.capture  # "export", or "make_fx" if torch.export could not
+    step.capture  # "make_fx", or "export" if make_fx could not
 
-Nothing is computed and no memory is allocated: module and inputs may be on the `meta` device. torch.export captures the
-module, then make_fx traces the result down to ATen ops, as in a training step. If torch.export refuses, make_fx traces
-the module directly. Both ways give the same graph, unless the module asks how it is traced. Ops, aliases, layers,
+Nothing is computed and no memory is allocated: module and inputs may be on the `meta` device. make_fx traces the module
+down to ATen ops, as in a training step. If that needs the value of a tensor, torch.export tries, which can leave out a
+check of values that no op reads; make_fx then traces its result. Both ways give the same graph, unless the module asks
+how it is traced, as many of transformers do: what eager PyTorch runs is what make_fx traces. Ops, aliases, layers,
 blocks and time steps are those of a training step's forward pass (see `builder`), with the phase `forward`. Parameters
 and buffers are ops `variable` and `read`, without optimiser state. Every returned tensor, however nested, is a result.
 The module is not changed.
@@ -113,14 +114,15 @@ def _captured(call: _Call, sizes: Sizes) -> tuple[torch.fx.GraphModule, Capture]
     """
     with silenced():
         try:
+            return make_fx(call.forward, tracing_mode="real")(*call.tensors), "make_fx"
+        except Exception as error:  # the module may raise anything
+            refusal = error
+        try:
             if sizes is None:
                 return _exported(call), "export"
-        except Exception:  # torch.export may raise anything
+        except Exception:  # and so may torch.export
             pass
-        try:
-            return make_fx(call.forward, tracing_mode="real")(*call.tensors), "make_fx"
-        except Exception as error:  # and so may the module
-            raise ValueError(explained(error, sizes)) from error
+        raise ValueError(explained(refusal, sizes)) from refusal
 
 
 def _exported(call: _Call) -> torch.fx.GraphModule:

@@ -2,7 +2,8 @@
 
 A tensor is known if it is computed from Python numbers, from tensors that the module holds beside its parameters and
 buffers, or, with `sizes="example"`, from example inputs and buffers. What depends on parameters or on random numbers is
-unknown. Ops on known tensors run twice, on the fake tensors and on their values. An op that needs a value (`item`,
+unknown, but with `sizes="example"` its numbers are finite: `if not x.isfinite().all()` is not taken. Ops on known
+tensors run twice, on the fake tensors and on their values. An op that needs a value (`item`,
 `nonzero`, a mask as an index) gets the known one. If that depends on inputs or buffers, it becomes part of the step:
 `ValueDependentSizes` recomputes it for other inputs.
 """
@@ -24,6 +25,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from gnnplace.frontends.torch.buffers import storage_of
 from gnnplace.frontends.torch.calls import Call
 from gnnplace.frontends.torch.fakes import dispatched
+from gnnplace.frontends.torch.finite_numbers import FiniteNumbers
 from gnnplace.frontends.torch.flat_step import Argument
 from gnnplace.frontends.torch.refusals import NEEDS_VALUES, place_of_caller
 from gnnplace.frontends.torch.value_sizes import Recorded, Slot, ValueDependentSizes, called
@@ -108,6 +110,7 @@ class KnownValues:
         self._twins: Any = WeakIdKeyDictionary()
         self._outside: dict[int, tuple[Tensor, _Twin]] = {}  # tensors that are not fake, by id
         self._arguments: dict[int, Slot] = {}
+        self._finite, self._assumed = FiniteNumbers(), dict[Slot, Tensor]()
         self._records: list[Recorded] = []
         self._count = 0
         self._is_part = False
@@ -134,7 +137,7 @@ class KnownValues:
     def sizes(self) -> ValueDependentSizes | None:
         """What the trace took from the values of inputs and buffers; None if nothing."""
         outside = {twin.slot: value for value, twin in self._outside.values()}
-        return ValueDependentSizes.of(self._records, self._arguments, outside)
+        return ValueDependentSizes.of(self._records, self._arguments, outside | self._assumed)
 
     @no_type_check
     def dispatch(self, func, types, args=(), kwargs=None):
@@ -164,6 +167,8 @@ class KnownValues:
             result = self._fake_result(func, types, args, kwargs)
         if is_part:
             return result
+        if self._is_example and not call.is_known and self._assume(func, args, result):
+            return result
         if not (call.is_known and call.is_determined and self._is_kept(call, result) and self._follow(call, result)):
             self._lose(func, args, kwargs)
         return result
@@ -175,6 +180,16 @@ class KnownValues:
         except Exception:  # a kernel may raise anything
             return False
         self._note(call, result, values, is_needed=False)
+        return True
+
+    def _assume(self, func: torch._ops.OpOverload, args: Sequence[Any], result: Any) -> bool:
+        """Notes the values of a result that asks whether unknown numbers are finite. False if it does not ask that."""
+        if (answer := self._finite.answer(func, args, result)) is None:
+            return False
+        with unset_fake_temporarily():
+            values = torch.tensor(answer).expand(result.shape)
+        twin = self._twins[result] = _Twin(values, Slot(self._number()), _Memory(self._number(), of_inputs=False))
+        self._assumed[twin.slot] = values
         return True
 
     def _call(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> _TwinCall:

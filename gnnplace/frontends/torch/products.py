@@ -61,9 +61,14 @@ def trilinear(call: Call) -> int:
 
 
 def distances(call: Call) -> int:
-    """The flops of distances between points: 3 a coordinate and pair (difference, power, sum), 4 for its gradient."""
+    """The flops of distances between points: 3 a coordinate and pair (difference, power, sum), 4 for its gradient.
+
+    `_euclidean_dist` multiplies the points, each with its square and a 1 beside its coordinates.
+    """
     points = call.arguments.get("x1", call.arguments.get("self"))
     assert points is not None
+    if call.base == "_euclidean_dist":
+        return 2 * int(call.first_output.numel()) * (int(points.shape[-1]) + 2)
     pairs = call.arguments["cdist" if "cdist" in call.base else "pdist"] if "backward" in call.base else None
     number = (call.first_output if pairs is None else pairs).numel()
     return (3 if pairs is None else 4) * int(number) * int(points.shape[-1])

@@ -48,7 +48,7 @@ EXPERTS = (
     "keep shapes fixed (a router of experts: top k, and a fixed capacity for each of them; in transformers "
     "config._experts_implementation = 'batched_mm')"
 )
-_EXPERT = re.compile(r"moe|mixture|expert|router", re.IGNORECASE)
+_EXPERT = re.compile(r"(?i:mixture|expert|router|gating)|SparseMoe|\bMo[Ee]\b|MoE\b|Mo[Ee](Block|Layer|M[Ll][Pp])")
 
 
 def explained(error: Exception, sizes: str | None = None) -> str:

@@ -12,6 +12,7 @@ import torch
 from support.torch_steps import STEPS
 from support.training_steps import training_step
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
@@ -40,7 +41,7 @@ def multilayer() -> nn.Module:
 
 
 class Halved(nn.Module):
-    """Autocast within: torch.export makes a graph of its own of it."""
+    """Autocast within."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,9 +52,51 @@ class Halved(nn.Module):
             return self.linear(x).float()
 
 
-def test_what_export_refuses_is_traced_and_says_so() -> None:
+class Asking(nn.Module):
+    """Computes more for an exporter than otherwise, as some models of transformers do."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ x @ x if torch.compiler.is_exporting() else x @ x
+
+
+def test_a_module_that_asks_how_it_is_traced_is_captured_as_pytorch_runs_it() -> None:
+    step = step_of(Asking(), torch.zeros(3, 3))
+    assert (step.capture, product_flops(step.graph)) == ("make_fx", 2 * 3**3)
+
+
+class Checked(nn.Module):
+    """A check of values that no op reads."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        torch._check(x.sum().item() > 0)
+        return x @ x
+
+
+def test_what_needs_values_that_no_op_reads_is_exported_and_says_so() -> None:
+    assert step_of(Checked(), torch.ones(3, 3)).capture == "export"
+
+
+class Converting(nn.Module):
+    """Converts a layer to what it is, as the router of Switch Transformers does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.layer = self.layer.to(torch.float32)
+        return self.layer(x)
+
+
+def test_a_call_may_convert_a_layer_to_what_it_is() -> None:
+    module = Converting()
+    weight, apply = module.layer.weight, nn.Module._apply
+    assert "addmm" in step_of(module, torch.zeros(3, 3)).graph.op_names
+    assert module.layer.weight is weight and nn.Module._apply is apply
+
+
+def test_an_autocast_within_is_traced() -> None:
     step = step_of(Halved(), torch.zeros(3, 4))
-    assert step.capture == "make_fx"
     product = step.graph.op_names.index("addmm")
     assert step.graph.layer[product] == "linear"
     assert step.graph.output_dtype[int(step.graph.output_ptr[product])] == "bfloat16"
@@ -86,13 +129,15 @@ MODULES: dict[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]] = {
 @pytest.mark.parametrize("name", MODULES)
 def test_both_ways_give_the_same_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, inputs = MODULES[name]()
-    exported = step_of(module, *inputs)
-
-    def refuse(*_: object, **__: object) -> None:
-        raise RuntimeError("refused")
-
-    monkeypatch.setattr(torch_inference.torch.export, "export", refuse)
     traced = step_of(module, *inputs)
+
+    def refuse(function: Any, **options: Any) -> Any:
+        if function.__name__ == "forward":  # the call itself, not what torch.export made of it
+            raise RuntimeError("refused")
+        return make_fx(function, **options)
+
+    monkeypatch.setattr(torch_inference, "make_fx", refuse)
+    exported = step_of(module, *inputs)
     assert (exported.capture, traced.capture) == ("export", "make_fx")
     assert exported.graph.sha256 == traced.graph.sha256
 

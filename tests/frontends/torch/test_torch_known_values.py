@@ -175,3 +175,39 @@ def test_values_of_constants_need_no_option(trains: bool) -> None:
 def test_another_word_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^sizes: 'inputs' is neither 'example' nor None$"):
         _check_sizes("inputs")
+
+
+class Guarded(nn.Module):
+    """Repairs numbers that are not finite, as models of transformers do while they train."""
+
+    def __init__(self, asks: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.linear, self.asks = nn.Linear(3, 3), asks
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.linear(x)
+        return hidden.clamp(-1, 1) @ hidden.mT if self.asks(hidden) else hidden
+
+
+ASKS: dict[str, Callable[[Tensor], Tensor]] = {
+    "isfinite": lambda x: not torch.isfinite(x).all(),
+    "isnan": lambda x: x.isnan().any(),
+    "isnan, counted": lambda x: x.isnan().sum() > 0,
+    "isinf": lambda x: torch.isinf(x).any() or x.isposinf().any(),
+    "unequal to itself": lambda x: (x != x).any(),
+}
+
+
+@pytest.mark.parametrize("asks", ASKS.values(), ids=ASKS)
+def test_numbers_of_the_example_are_finite(asks: Callable[[Tensor], Tensor]) -> None:
+    module, inputs = Guarded(asks), (torch.ones(2, 3),)
+    with pytest.raises(ValueError, match='sizes="example"'):
+        gp.TorchStep(module, lambda m, x: m(x).sum(), inputs).computation_graph("step")
+    step = gp.TorchStep(module, lambda m, x: m(x).sum(), inputs, sizes="example").computation_graph("step")
+    assert "aten.clamp" not in set(map(str, step.kind)) and "aten.addmm" in set(map(str, step.kind))
+
+
+def test_a_mask_of_infinite_numbers_is_not_assumed() -> None:
+    module = Guarded(lambda x: (x.masked_fill(x > 0, -torch.inf) == -torch.inf).any())
+    with pytest.raises(ValueError, match="depend on parameters"):
+        gp.TorchInference(module, (torch.ones(2, 3),), "example").computation_graph("step")

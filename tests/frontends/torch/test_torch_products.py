@@ -103,6 +103,7 @@ def test_an_op_has_the_flops_of_pytorchs_counter(op: Any) -> None:
         ("_trilinear", (meta(4, 5), meta(3, 5, 6), meta(4, 6), [1, 3], [0], [1, 2], [2, 3]), meta(4, 3), 3 * 4 * 3 * 5 * 6),
         ("conv_tbc", (meta(9, 2, 4), meta(3, 4, 6), meta(6)), meta(7, 2, 6), 2 * 7 * 2 * 6 * 3 * 4),
         ("_cdist_forward", (meta(2, 5, 3), meta(2, 4, 3), 2.0, None), meta(2, 5, 4), 3 * 2 * 5 * 4 * 3),
+        ("_euclidean_dist", (meta(5, 3), meta(4, 3)), meta(5, 4), 2 * 5 * 4 * (3 + 2)),
         ("_cdist_backward", (meta(5, 4), meta(5, 3), meta(4, 3), 2.0, meta(5, 4)), meta(5, 3), 4 * 5 * 4 * 3),
         ("_flash_attention_forward", (*PADDED, None, None, 12, 12), meta(1, 12, 3, 4), 2 * 3 * 12 * 12 * (8 + 4)),
         ("_native_multi_head_attention", (meta(2, 5, 8), meta(2, 5, 8), meta(2, 5, 8), 8, 2), meta(2, 5, 8), 10 * (8 * 64 + 4 * 5 * 8)),
