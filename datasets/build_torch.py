@@ -71,7 +71,7 @@ def main(names: list[str]) -> None:
             builder_version=versions("torch", source=described.source),
         )  # fmt: skip
         uncounted = f"; costed by bytes alone: {dict(step.graph.uncounted)}" if step.graph.uncounted else ""
-        print(f"{name}: {entry.ops} ops, {entry.edges} edges, by {step.capture}, sha256 {entry.sha256}{uncounted}")
+        print(f"{name}: {entry.ops} ops, {entry.edges} edges, sha256 {entry.sha256}{uncounted}")
 
 
 if __name__ == "__main__":

@@ -27,4 +27,4 @@ def training_step(
     The arguments from `optimizer` on are those of `TorchStep`. Raises ValueError if the loss is not a scalar or depends on no parameter, if
     the step depends on the values of its tensors, and for an optimiser that can't update the module.
     """
-    return traced_step(trace(module, loss, inputs, Updating(optimizer, accumulate, clip_norm, clip_value)), name, "make_fx")
+    return traced_step(trace(module, loss, inputs, Updating(optimizer, accumulate, clip_norm, clip_value)), name)

@@ -89,7 +89,7 @@ def gradient_step(step: TorchStep, name: str) -> GradientStep:
     for node in reversed(graph.nodes):
         if node.target in UPDATES and scope_of(node).phase == "update":
             graph.erase_node(node)
-    reduced = traced_step(replace(traced.trace, graph=graph), name, traced.capture)
+    reduced = traced_step(replace(traced.trace, graph=graph), name)
     return GradientStep(reduced, loss, inputs, dense, sparse)
 
 

@@ -27,7 +27,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import getitem
 from types import MappingProxyType
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -42,7 +41,6 @@ from gnnplace.frontends.torch.strided import needs_its_storage
 from gnnplace.frontends.torch.trace import Trace
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 
-Capture = Literal["export", "make_fx"]
 BACKWARD = ("backward_data", "backward_weight")
 SUMS = ("aten.add", "aten.add_")
 OF_EXAMPLE = ", sizes of the example"
@@ -55,11 +53,10 @@ class TracedStep:
     graph: ComputationGraph
     trace: Trace
     op_of: Mapping[torch.fx.Node, int]  # the op of each node of the trace
-    capture: Capture  # the API of PyTorch that captured the step
     written: Mapping[Ref, tuple[int, ...]]  # the ops that write each buffer in place, by the (op, output) that owns it
 
 
-def traced_step(traced: Trace, name: str, capture: Capture) -> TracedStep:
+def traced_step(traced: Trace, name: str) -> TracedStep:
     """The graph of a trace. Its name says so if sizes are those of the example inputs."""
     if traced.sizes is not None:
         name = f"{name.removesuffix(OF_EXAMPLE)}{OF_EXAMPLE}"
@@ -68,7 +65,7 @@ def traced_step(traced: Trace, name: str, capture: Capture) -> TracedStep:
         builder.add(node)
     graph = ComputationGraph.from_ops(name, builder.finished(), sorted(builder.buffers.edges))
     written = MappingProxyType({root: tuple(ops) for root, ops in builder.written.items()})
-    return TracedStep(graph, traced, MappingProxyType(builder.op_of), capture, written)
+    return TracedStep(graph, traced, MappingProxyType(builder.op_of), written)
 
 
 class _Builder:

@@ -1,12 +1,10 @@
 """A PyTorch module's inference as a ComputationGraph of ATen ops: its forward pass in eval mode, without gradients.
 
     step = inference(module, (tokens,), name="bert")
-    step.capture  # "make_fx", or "export" if make_fx could not
 
 Nothing is computed and no memory is allocated: module and inputs may be on the `meta` device. make_fx traces the module
-down to ATen ops, as in a training step. If that needs the value of a tensor, torch.export tries, which can leave out a
-check of values that no op reads; make_fx then traces its result. Both ways give the same graph, unless the module asks
-how it is traced, as many of transformers do: what eager PyTorch runs is what make_fx traces. Ops, aliases, layers,
+down to ATen ops, as in a training step; torch.export would not do, since many a module computes something else for an
+exporter. Ops, aliases, layers,
 blocks and time steps are those of a training step's forward pass (see `builder`), with the phase `forward`. Parameters
 and buffers are ops `variable` and `read`, without optimiser state. Every returned tensor, however nested, is a result.
 The module is not changed.
@@ -14,49 +12,45 @@ The module is not changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import fields, is_dataclass
-from operator import getitem
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from gnnplace.frontends.torch.buffers import shares
-from gnnplace.frontends.torch.builder import Capture, TracedStep, traced_step
+from gnnplace.frontends.torch.builder import TracedStep, traced_step
 from gnnplace.frontends.torch.flat_step import Argument, called_with, replaced
 from gnnplace.frontends.torch.inputs import ExampleInputs, Inputs, uncompiled
 from gnnplace.frontends.torch.known_values import KnownValues, Sizes
 from gnnplace.frontends.torch.recurrences import Recurrences
 from gnnplace.frontends.torch.refusals import check_built, explained, silenced
-from gnnplace.frontends.torch.scopes import Scopes, scope_of
+from gnnplace.frontends.torch.scopes import Scopes
 from gnnplace.frontends.torch.trace import fake, trace_of
 
 
 def inference(module: nn.Module, inputs: Inputs, *, name: str, sizes: Sizes = None) -> TracedStep:
     """Captures `module(*inputs)`, or `module(**inputs)` for a mapping, in eval mode.
 
-    Containers of tensors may be nested. Raises ValueError (one line) if neither way captures the module, with the
-    cause, the line and a remedy.
+    Containers of tensors may be nested. Raises ValueError (one line) if the module can't be traced, with the cause, the
+    line and a remedy.
     """
     with uncompiled(), evaluating(module), KnownValues(sizes) as values, torch.no_grad(), Recurrences():
         call = _Call(module, inputs, values)
-        program, capture = _captured(call, sizes)
+        program = _traced(call, sizes)
     if not program.graph.output_node().all_input_nodes:
         raise ValueError("module: returns no tensor, so there is nothing to compute; return the wanted tensors")
-    return traced_step(trace_of(program, call.arguments, module, values.sizes()), name, capture)
+    return traced_step(trace_of(program, call.arguments, module, values.sizes()), name)
 
 
 def example_output(module: nn.Module, inputs: Inputs, sizes: Sizes = None) -> Any:
     """The module's output for the inputs in eval mode, with fake tensors for tensors.
 
-    Raises ValueError (one line) if the module needs the value of a tensor. torch.export captures such a module
-    nevertheless, if no op reads that value.
+    Raises ValueError (one line) if the module needs the value of a tensor.
     """
     with uncompiled(), evaluating(module), KnownValues(sizes) as values, torch.no_grad(), Recurrences():
         call = _Call(module, inputs, values)
@@ -107,67 +101,13 @@ class _Call(nn.Module):
         return called_with(values, module, *self._inputs.call(self.tensors[len(self._names) :]))
 
 
-def _captured(call: _Call, sizes: Sizes) -> tuple[torch.fx.GraphModule, Capture]:
-    """The call as flat ATen ops, and the API that captured it. Raises ValueError if none could.
-
-    torch.export does not know values of inputs.
-    """
+def _traced(call: _Call, sizes: Sizes) -> torch.fx.GraphModule:
+    """The call as flat ATen ops. Raises ValueError if it can't be traced."""
     with silenced():
         try:
-            return make_fx(call.forward, tracing_mode="real")(*call.tensors), "make_fx"
+            return make_fx(call.forward, tracing_mode="real")(*call.tensors)
         except Exception as error:  # the module may raise anything
-            refusal = error
-        try:
-            if sizes is None:
-                return _exported(call), "export"
-        except Exception:  # and so may torch.export
-            pass
-        raise ValueError(explained(refusal, sizes)) from refusal
-
-
-def _exported(call: _Call) -> torch.fx.GraphModule:
-    """The graph of torch.export, traced again so that composite ops are decomposed; each op keeps its scope."""
-    if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
-        raise NotImplementedError("torch.export casts a weight at each of its uses, where autocast keeps one cast")
-    exported = torch.export.export(call, call.tensors, strict=False)
-    for node in list(exported.graph.nodes):
-        if _is_assertion(node):
-            exported.graph.erase_node(node)
-        elif (
-            node.op == "call_function"
-            and node.target is not getitem
-            and not isinstance(node.target, torch._ops.OpOverload)
-        ):
-            raise NotImplementedError(f"{node.target} calls a graph of its own or computes with shapes")
-    return make_fx(_scoped(exported), tracing_mode="real")(*call.tensors)
-
-
-def _scoped(exported: ExportedProgram) -> Callable[..., Any]:
-    """A function that runs an exported call and gives the ops of each node its scope."""
-
-    def run(*tensors: Tensor) -> Any:
-        scopes, user_inputs = Scopes(), iter(tensors)
-        constants, specs = exported.constants, exported.graph_signature.input_specs
-        arguments = [
-            next(user_inputs) if spec.kind is InputKind.USER_INPUT else constants[str(spec.target)] for spec in specs
-        ]
-
-        class Run(torch.fx.Interpreter):
-            def run_node(self, n: torch.fx.Node) -> Any:
-                if n.op == "call_function":
-                    scopes.enter(scope_of(n))
-                return super().run_node(n)
-
-        results = Run(exported.graph_module).run(*arguments)
-        scopes.close()
-        return results
-
-    return run
-
-
-def _is_assertion(node: torch.fx.Node) -> bool:
-    """Whether a node is an assertion on known shapes, which torch.export adds to casts."""
-    return node.op == "call_function" and str(node.target).startswith("aten._assert") and not node.users
+            raise ValueError(explained(error, sizes)) from error
 
 
 @contextmanager

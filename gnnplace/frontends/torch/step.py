@@ -76,7 +76,7 @@ class TorchStep:
     def traced(self, name: str) -> TracedStep:
         """The step as a graph named `name`. Raises ValueError if it can't be traced."""
         traced = trace(self.module, self.loss or own_loss, self.inputs, self._updating, self.sizes)
-        return traced_step(traced, name, "make_fx")
+        return traced_step(traced, name)
 
     def loss_of(self, module: nn.Module, tensors: Sequence[Tensor]) -> Tensor:
         """The loss of a copy of the module, with `tensors` in place of those in the inputs."""
