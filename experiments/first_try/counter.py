@@ -77,6 +77,15 @@ def _triangular(matrix: Shape, right: Shape, *_: Any, left: bool = True, out_sha
     return prod(out_shape) * matrix[-1]
 
 
+def _trilinear(first: Shape, second: Shape, third: Shape, *expanded: Sequence[int], **_: Any) -> int:
+    """Two products and a sum for each element of three tensors, broadcast along their expanded dimensions (`Bilinear`)."""
+    shapes = [list(shape) for shape in (first, second, third)]
+    for shape, dims in zip(shapes, expanded, strict=False):
+        for dim in sorted(dims):
+            shape.insert(dim, 1)
+    return 3 * prod(map(max, *shapes))
+
+
 def _distances(left: Shape, right: Shape, *_: Any, **__: Any) -> int:
     """A product of the points, each with its square and a 1 beside its coordinates."""
     return 2 * prod(left[:-1]) * right[-2] * (left[-1] + 2)
@@ -92,6 +101,7 @@ def _convolution_backward(gradient: Shape, inputs: Shape, weight: Shape, *rest: 
 APART = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd", "mkldnn_rnn_layer")
 _RULES: dict[str, Callable[..., int]] = {
     "_euclidean_dist": _distances,
+    "_trilinear": _trilinear,
     "mv": _mv,
     "addmv": _addmv,
     "convolution_backward": _convolution_backward,

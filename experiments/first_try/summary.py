@@ -1,4 +1,4 @@
-"""The figures of the sweep, the refusals by frequency, and what is wrong, as Markdown."""
+"""The figures of the sweep, the refusals by frequency, and what is wrong, as Markdown; they end `docs/first-try.md`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,17 @@ from experiments.first_try.sources import SOURCES
 
 FOLDER = Path(__file__).parent
 EXCLUSIONS = FOLDER / "exclusions.json"
+PAGE, MARK = FOLDER.parents[1] / "docs" / "first-try.md", "<!-- the rest is written by `python -m experiments.first_try --page` -->\n"
+TITLES = {
+    "transformers_types": "transformers",
+    "torch_modules": "PyTorch's modules",
+    "torch_optimizers": "PyTorch's optimisers",
+    "exportdb": "ExportDB",
+    "torchvision_models": "torchvision",
+    "timm_models": "timm",
+    "pyg_convolutions": "PyTorch Geometric",
+    "onnx_files": "ONNX",
+}
 WORDS = ("placed", "refused", "wrong", "crashed", "hung", "excluded")
 LIMITED = ("before it is placed", "MemoryError", "NotRunnableError: MemoryError")
 GOALS = {
@@ -127,6 +138,13 @@ def table(outcomes: Mapping[str, Outcomes]) -> str:
     return "\n".join(parts)
 
 
+def write_page(outcomes: Mapping[str, Outcomes]) -> None:
+    """Writes the tables anew under the prose of the page."""
+    prose, mark, _ = PAGE.read_text().partition(MARK)
+    assert mark, f"{PAGE}: has no line {MARK}"
+    PAGE.write_text(f"{prose}{mark}\n{table(outcomes)}")
+
+
 def _figures(rows: Sequence[Figure]) -> str:
     titles = ["source", "kind", "runs", "on the list", *WORDS, "with the option", "as they come", "placed", "goal"]
     return results.markdown_table(titles, [_row(figure) for figure in rows])
@@ -135,7 +153,7 @@ def _figures(rows: Sequence[Figure]) -> str:
 def _row(figure: Figure) -> list[str]:
     goal = GOALS.get((figure.source, figure.kind))
     return [
-        figure.source, figure.kind, str(figure.tried), str(figure.listed), *(str(figure.words.get(word, 0)) for word in WORDS),
+        TITLES[figure.source], figure.kind, str(figure.tried), str(figure.listed), *(str(figure.words.get(word, 0)) for word in WORDS),
         str(figure.with_option), f"{figure.percent_as_they_come:.1f} %", f"{figure.percent:.1f} %", f"{goal} %" if goal else "",
     ]  # fmt: skip
 
@@ -146,7 +164,7 @@ def _refusals(source: str, outcomes: Outcomes) -> str:
         if word == "refused":
             reasons[reason(why)].append(label)
     rows = [[str(len(labels)), _cell(why), labels[0]] for why, labels in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))]
-    return f"## {source}: refused\n\n" + results.markdown_table(["times", "because", "such as"], rows) if rows else ""
+    return f"## {TITLES[source]}: refused\n\n" + results.markdown_table(["times", "because", "such as"], rows) if rows else ""
 
 
 def _faults(source: str, outcomes: Outcomes, listed: Mapping[str, str]) -> str:
@@ -156,7 +174,7 @@ def _faults(source: str, outcomes: Outcomes, listed: Mapping[str, str]) -> str:
         if word in ("wrong", "crashed", "hung") or (word == "excluded" and label not in listed)
     ]
     return (
-        f"## {source}: wrong, crashed, hung, or excluded and not on the list\n\n"
+        f"## {TITLES[source]}: wrong, crashed, hung, or excluded and not on the list\n\n"
         + (results.markdown_table(["input", "word", "what"], rows) if rows else "")
         if rows
         else ""

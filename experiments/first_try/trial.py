@@ -10,7 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,10 +20,11 @@ import gnnplace as gp
 from experiments.first_try.cases import Case, Kind, OnnxCase, Source, TorchCase
 from experiments.first_try.plain import Measured, flops, persistent_bytes
 from gnnplace.cluster import Cluster, Device, Link
+from gnnplace.frontends.torch.known_values import Sizes
 from gnnplace.graph import ComputationGraph
 
-OF_EXAMPLE, NO_LAYER_DROP = "sizes of the example", "no LayerDrop"
-OPTIONS = {'sizes="example"': OF_EXAMPLE, "layerdrop=0": NO_LAYER_DROP}  # by what a refusal says of it
+OF_EXAMPLE, OF_RUN, NO_LAYER_DROP = "sizes of the example", "sizes of one run", "no LayerDrop"
+OPTIONS = {'sizes="example"': OF_EXAMPLE, 'sizes="run"': OF_RUN, "layerdrop=0": NO_LAYER_DROP}  # by what a refusal says of it
 PRODUCTS = ("matmul", "batch_matmul", "conv", "conv_grad_input", "conv_grad_weight", "attention")
 TOLERANCE = 0.01
 NAMES = ("gpu0", "gpu1")
@@ -116,7 +117,8 @@ def _placed_with_advice(source: Source, name: str, kind: Kind, case: Case) -> tu
     options: list[str] = []
     while True:
         try:
-            return options, _placed(case, kind, "example" if OF_EXAMPLE in options else None)
+            sizes: Sizes = "run" if OF_RUN in options else "example" if OF_EXAMPLE in options else None
+            return options, _placed(case, kind, sizes)
         except ValueError as error:
             named = [option for advice, option in OPTIONS.items() if advice in str(error) and option not in options]
             if not named:
@@ -135,7 +137,7 @@ def _drop_no_layer(module: nn.Module) -> None:
                 setattr(holder, knob, 0.0)
 
 
-def _placed(case: Case, kind: Kind, sizes: Literal["example"] | None = None) -> ComputationGraph:
+def _placed(case: Case, kind: Kind, sizes: Sizes = None) -> ComputationGraph:
     """The graph of a case that is placed and fits. Raises ValueError for a refusal."""
     if isinstance(case, OnnxCase):
         problem = gp.problem(case.path, MACHINE)

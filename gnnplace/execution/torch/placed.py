@@ -189,6 +189,8 @@ class PlacedModule(nn.Module, ABC):
         self, step: TorchStep | TorchInference, traced: TracedStep, problem: Problem, placement: Placement,
         results: Mapping[Node, Tensor], seed: int, check: bool,
     ) -> None:  # fmt: skip
+        if traced.trace.sizes is not None:
+            traced.trace.sizes.check_repeatable()
         plan = without_updates(planned(problem, legal(problem, placement)), problem.graph, traced.graph)
         self._nodes, self._draws = list(results), int(np.random.SeedSequence(seed).generate_state(1)[0])
         self._unplaced = Unplaced(step, traced, problem, plan) if check else None

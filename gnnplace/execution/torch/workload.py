@@ -44,6 +44,8 @@ class TorchWorkload:
     def __init__(self, step: TorchStep, name: str) -> None:
         torch.set_num_threads(1)  # PyTorch starts no threads, which a fork would lose
         self._step, self._traced = step, step.traced(name)
+        if self._traced.trace.sizes is not None:
+            self._traced.trace.sizes.check_repeatable()
         self.graph = self._traced.graph
         self._held = _held(step, self._traced.trace)
         self._random = [self._traced.op_of[node] for node in self._traced.trace.graph.nodes if is_random(node)]

@@ -43,7 +43,7 @@ from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 
 BACKWARD = ("backward_data", "backward_weight")
 SUMS = ("aten.add", "aten.add_")
-OF_EXAMPLE = ", sizes of the example"
+OF_EXAMPLE, OF_RUN = ", sizes of the example", ", sizes of one run"
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,10 @@ class TracedStep:
 
 
 def traced_step(traced: Trace, name: str) -> TracedStep:
-    """The graph of a trace. Its name says so if sizes are those of the example inputs."""
+    """The graph of a trace. Its name says so if sizes are those of the example inputs or of one run."""
     if traced.sizes is not None:
-        name = f"{name.removesuffix(OF_EXAMPLE)}{OF_EXAMPLE}"
+        suffix = OF_RUN if traced.sizes.of_run else OF_EXAMPLE
+        name = f"{name.removesuffix(suffix)}{suffix}"
     builder = _Builder(traced)
     for node in traced.graph.nodes:
         builder.add(node)

@@ -2,8 +2,9 @@
 
 A tensor is known if it is computed from Python numbers, from tensors that the module holds beside its parameters and
 buffers, or, with `sizes="example"`, from example inputs and buffers. What depends on parameters or on random numbers is
-unknown, but with `sizes="example"` its numbers are finite: `if not x.isfinite().all()` is not taken. Ops on known
-tensors run twice, on the fake tensors and on their values. An op that needs a value (`item`,
+unknown, but with `sizes="example"` its numbers are finite: `if not x.isfinite().all()` is not taken. With `sizes="run"`
+parameters and random numbers are known, too, and the whole step is computed as it is traced. Ops on known tensors run
+twice, on the fake tensors and on their values. An op that needs a value (`item`,
 `nonzero`, a mask as an index) gets the known one. If that depends on inputs or buffers, it becomes part of the step:
 `ValueDependentSizes` recomputes it for other inputs.
 """
@@ -30,7 +31,8 @@ from gnnplace.frontends.torch.flat_step import Argument
 from gnnplace.frontends.torch.refusals import NEEDS_VALUES, place_of_caller
 from gnnplace.frontends.torch.value_sizes import Recorded, Slot, ValueDependentSizes, called
 
-Sizes = Literal["example"] | None
+Sizes = Literal["example", "run"] | None
+SEED = 0  # of the random numbers of a run
 MOST_ELEMENTS = 2**16  # of a known tensor that depends on no input
 _aten = torch.ops.aten
 
@@ -106,38 +108,52 @@ class KnownValues:
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._fake_result = partial(dispatched, self._mode, self._mode.dispatch)
         self._mode.dispatch = self.dispatch  # type: ignore[method-assign]
-        self._is_example = sizes == "example"
+        self._is_example, self._is_run = sizes is not None, sizes == "run"
         self._twins: Any = WeakIdKeyDictionary()
         self._outside: dict[int, tuple[Tensor, _Twin]] = {}  # tensors that are not fake, by id
         self._arguments: dict[int, Slot] = {}
+        self._random_states: list[Tensor] = []  # those of PyTorch at each entry; the first comes back
         self._finite, self._assumed = FiniteNumbers(), dict[Slot, Tensor]()
         self._records: list[Recorded] = []
         self._count = 0
         self._is_part = False
 
     def __enter__(self) -> KnownValues:
+        if self._is_run:
+            self._random_states.append(torch.get_rng_state())
+            if len(self._random_states) == 1:
+                torch.manual_seed(SEED)
         self._mode.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._mode.__exit__(*error)
+        if self._is_run:
+            state = self._random_states.pop()
+            if not self._random_states:
+                torch.set_rng_state(state)
 
     def hold(self, tensors: Sequence[Tensor], values: Sequence[Tensor], arguments: Sequence[Argument]) -> None:
         """Notes the values of the fake tensors that are the arguments of a trace: those of inputs and buffers."""
         for number, (tensor, value, argument) in enumerate(zip(tensors, values, arguments, strict=True)):
             self._twins.pop(tensor, None)
             has_values = not value.is_meta and not isinstance(value, FakeTensor)
-            if self._is_example and has_values and argument.role in ("input", "buffer"):
+            if has_values and argument.role in self._roles:
                 with unset_fake_temporarily():
                     copy = value.detach().to("cpu", copy=True)
                 memory = _Memory(self._number(), of_inputs=True)
                 twin = self._twins[tensor] = _Twin(copy, Slot(self._number()), memory)
                 self._arguments[number] = twin.slot
 
+    @property
+    def _roles(self) -> Sequence[str]:
+        """The roles of the arguments whose values are known."""
+        return ("input", "buffer", "parameter") if self._is_run else ("input", "buffer") if self._is_example else ()
+
     def sizes(self) -> ValueDependentSizes | None:
-        """What the trace took from the values of inputs and buffers; None if nothing."""
+        """What the trace took from the values of its arguments; None if nothing."""
         outside = {twin.slot: value for value, twin in self._outside.values()}
-        return ValueDependentSizes.of(self._records, self._arguments, outside | self._assumed)
+        return ValueDependentSizes.of(self._records, self._arguments, outside | self._assumed, self._is_run)
 
     @no_type_check
     def dispatch(self, func, types, args=(), kwargs=None):
@@ -167,9 +183,10 @@ class KnownValues:
             result = self._fake_result(func, types, args, kwargs)
         if is_part:
             return result
-        if self._is_example and not call.is_known and self._assume(func, args, result):
+        if self._is_example and not self._is_run and not call.is_known and self._assume(func, args, result):
             return result
-        if not (call.is_known and call.is_determined and self._is_kept(call, result) and self._follow(call, result)):
+        is_determined = self._is_run or call.is_determined
+        if not (call.is_known and is_determined and self._is_kept(call, result) and self._follow(call, result)):
             self._lose(func, args, kwargs)
         return result
 

@@ -42,11 +42,11 @@ ADVICE = {  # by a part of the op's name; the first that fits
 }
 OF_EXAMPLE = (
     "these depend on parameters or random numbers, or an input has no values, so example inputs don't tell them; "
-    "capture the part of the module that does not need them"
+    'capture the part of the module that does not need them, or plan with sizes="run", those of one run of the module'
 )
 EXPERTS = (
     "keep shapes fixed (a router of experts: top k, and a fixed capacity for each of them; in transformers "
-    "config._experts_implementation = 'batched_mm')"
+    "config._experts_implementation = 'batched_mm'), or plan with sizes=\"run\", those of one run of the module"
 )
 _EXPERT = re.compile(r"(?i:mixture|expert|router|gating)|SparseMoe|\bMo[Ee]\b|MoE\b|Mo[Ee](Block|Layer|M[Ll][Pp])")
 

@@ -37,7 +37,9 @@ class TorchStep:
         clip_norm: the largest common norm of all gradients
         clip_value: the largest element of a gradient
         sizes: "example" takes sizes and numbers that depend on the values of inputs and buffers (self-loops of a graph,
-            lengths of sequences) from these example inputs, and the graph's name says so; None refuses such modules
+            lengths of sequences) from these example inputs, and the graph's name says so; "run" computes the step and
+            takes those, too, that depend on parameters and random numbers, for planning alone; None refuses such
+            modules
 
     Raises ValueError for a field of another type or range.
 
@@ -145,5 +147,5 @@ def _check_inputs(inputs: object) -> None:
 
 
 def _check_sizes(sizes: object) -> None:
-    if sizes not in (None, "example"):
-        raise ValueError(f"sizes: {sizes!r} is neither 'example' nor None")
+    if sizes not in (None, "example", "run"):
+        raise ValueError(f"sizes: {sizes!r} is none of 'example', 'run' and None")

@@ -41,15 +41,23 @@ class Recorded:
 
 @dataclass(frozen=True, eq=False)
 class ValueDependentSizes:
-    """The records that lead to sizes and numbers; the slots of arguments, by the number of the trace's argument."""
+    """The records that lead to sizes and numbers; the slots of arguments, by the number of the trace's argument.
+
+    If they are `of_run`, parameters and random numbers lead to them, too, so that no other call is known to have them.
+    """
 
     records: tuple[Recorded, ...]
     arguments: Mapping[int, Slot]
     constants: Mapping[Slot, Tensor]
+    of_run: bool = False
 
     @classmethod
     def of(
-        cls, records: Sequence[Recorded], arguments: Mapping[int, Slot], constants: Mapping[Slot, Tensor]
+        cls,
+        records: Sequence[Recorded],
+        arguments: Mapping[int, Slot],
+        constants: Mapping[Slot, Tensor],
+        of_run: bool = False,
     ) -> ValueDependentSizes | None:
         """The records that matter; None if the step takes nothing from values."""
         needed: set[int] = set()
@@ -64,10 +72,20 @@ class ValueDependentSizes:
                 tuple(reversed(kept)),
                 {number: slot for number, slot in arguments.items() if slot in slots},
                 {slot: tensor for slot, tensor in constants.items() if slot in slots},
+                of_run,
             )
             if kept
             else None
         )
+
+    def check_repeatable(self) -> None:
+        """Raises ValueError if other calls need not have these sizes."""
+        if self.of_run:
+            place = next(record.place for record in self.records if record.place is not None)
+            raise ValueError(
+                f"step: has the sizes of one run, which depend on parameters or random numbers{place}; such a step can "
+                "be planned, not run as it is placed"
+            )
 
     def check(self, arguments: Mapping[int, Tensor]) -> None:
         """Raises ValueError if the values of arguments give another size or number than the example's."""

@@ -173,7 +173,7 @@ def test_values_of_constants_need_no_option(trains: bool) -> None:
 
 
 def test_another_word_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^sizes: 'inputs' is neither 'example' nor None$"):
+    with pytest.raises(ValueError, match=r"^sizes: 'inputs' is none of 'example', 'run' and None$"):
         _check_sizes("inputs")
 
 
@@ -211,3 +211,50 @@ def test_a_mask_of_infinite_numbers_is_not_assumed() -> None:
     module = Guarded(lambda x: (x.masked_fill(x > 0, -torch.inf) == -torch.inf).any())
     with pytest.raises(ValueError, match="depend on parameters"):
         gp.TorchInference(module, (torch.ones(2, 3),), "example").computation_graph("step")
+
+
+class Detector(nn.Module):
+    """Keeps the rows that score highest, and adds a random number of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.score = nn.Linear(3, 1)
+        with torch.no_grad():
+            self.score.weight.copy_(torch.tensor([[1.0, 0.0, 0.0]]))
+            self.score.bias.zero_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.score(x)
+        kept = (x * scores)[scores[:, 0] > 0]
+        return kept[: 1 + int(torch.rand(()) * 0.5)] @ kept.mT
+
+
+ROWS = torch.tensor([[1.0, 0, 0], [-1, 0, 0], [2, 1, 0], [-2, 1, 0], [3, 1, 0]])
+
+
+def test_sizes_of_one_run_depend_on_parameters_and_random_numbers() -> None:
+    module, before = Detector(), torch.get_rng_state()
+    with pytest.raises(ValueError, match='plan with sizes="run"'):
+        gp.TorchInference(module, (ROWS,), "example").computation_graph("net")
+    graph = gp.TorchInference(module, (ROWS,), "run").computation_graph("net")
+    assert graph.name == "net, sizes of one run"
+    product = next(op for op in range(graph.num_ops) if graph.kind[op] == "aten.mm")
+    assert (graph.shape(int(graph.output_ptr[product])), graph.flops[product]) == ((1, 3), 2 * 3 * 3)
+    step = gp.TorchStep(module, lambda net, x: net(x).sum(), (ROWS,), sizes="run")
+    assert step.computation_graph("step").name == "step, sizes of one run"
+    assert module.score.bias.item() == 0 and module.score.bias.grad is None
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def detecting() -> list[gp.TorchInference | gp.TorchStep]:
+    return [
+        gp.TorchInference(Detector(), (ROWS,), "run"),
+        gp.TorchStep(Detector(), lambda net, x: net(x).sum(), (ROWS,), sizes="run"),
+    ]
+
+
+@pytest.mark.parametrize("step", detecting(), ids=["inference", "training"])
+def test_a_step_with_sizes_of_one_run_is_planned_and_not_run(step: gp.TorchStep | gp.TorchInference) -> None:
+    plan = gp.place(gp.problem(step, "cpu-2"), "heft")
+    with pytest.raises(ValueError, match=r"^step: has the sizes of one run, which depend on .* at .*\(kept = \(x \* scores"):
+        gp.placed(step, plan)
