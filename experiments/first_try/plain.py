@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from experiments.first_try.cases import Case, Kind, OnnxCase, TorchCase
 from experiments.first_try.counter import counting
 from gnnplace.frontends.network.graph import MAX_FOLDED_ELEMENTS
+from gnnplace.frontends.torch.known_values import SEED
 
 
 class Measured(NamedTuple):
@@ -38,9 +39,10 @@ def persistent_bytes(case: Case, kind: Kind) -> int:
 
 
 def flops(case: Case, kind: Kind) -> dict[str, int] | None:
-    """Runs a case once more and counts."""
+    """Runs a case once more and counts, with the random numbers of a step with `sizes="run"`."""
     if isinstance(case, OnnxCase):
         return None
+    torch.manual_seed(SEED)
     with counting() as counted:
         (_step if kind == "training" else _infer)(case)
     return {str(op): int(count) for op, count in counted.get_flop_counts().get("Global", {}).items()}

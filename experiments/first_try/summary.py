@@ -26,7 +26,7 @@ TITLES = {
     "onnx_files": "ONNX",
 }
 WORDS = ("placed", "refused", "wrong", "crashed", "hung", "excluded")
-LIMITED = ("before it is placed", "MemoryError", "NotRunnableError: MemoryError")
+LIMITED = ("before it is placed", "MemoryError", "NotRunnableError: MemoryError", "RuntimeError: [enforce fail at alloc_cpu.cpp")
 GOALS = {
     ("transformers_types", "inference"): 98,
     ("transformers_types", "training"): 95,

@@ -21,7 +21,7 @@ from experiments.first_try.sources import SOURCES, source
 from experiments.first_try.trial import Outcome, tried, warm
 
 FOLDER = Path(__file__).parent / "results"
-SECONDS, MEMORY_BYTES = 120.0, 14 * 2**30
+SECONDS, MEMORY_BYTES = 120.0, 18 * 2**30
 SAVED_EVERY = 10
 Outcomes = dict[str, list[Any]]  # "name, kind" -> [word, why, seconds, commit]
 

@@ -8,7 +8,7 @@ import re
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,6 +56,9 @@ def tried(source: Source, name: str, kind: Kind, ran: Callable[[], None] = lambd
         return Outcome("crashed", f"the counter: {line(error)}")
     try:
         options, graph = _placed_with_advice(source, name, kind, case)
+        if NO_LAYER_DROP in options:
+            kept, counted = (of(_built(source, name, kind, options), kind) for of in (persistent_bytes, flops))
+            measured = Measured(kept, counted)
     except ValueError as error:
         said = str(error)
         return Outcome("refused", line(error)) if said.count("\n") == 0 else Outcome("crashed", f"lines: {line(error)}")
@@ -106,10 +109,13 @@ def _empty(graph: ComputationGraph, op: int) -> bool:
     return bool((graph.output_bytes[outputs] == 0).any())
 
 
-def _built(source: Source, name: str, kind: Kind) -> Case:
+def _built(source: Source, name: str, kind: Kind, options: Sequence[str] = ()) -> Case:
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002  # networks draw from it
-    return source.case(name, kind)
+    case = source.case(name, kind)
+    if NO_LAYER_DROP in options and isinstance(case, TorchCase):
+        _drop_no_layer(case.module)
+    return case
 
 
 def _placed_with_advice(source: Source, name: str, kind: Kind, case: Case) -> tuple[list[str], ComputationGraph]:
@@ -124,9 +130,7 @@ def _placed_with_advice(source: Source, name: str, kind: Kind, case: Case) -> tu
             if not named:
                 raise
         options += named
-        case = _built(source, name, kind)
-        if NO_LAYER_DROP in options and isinstance(case, TorchCase):
-            _drop_no_layer(case.module)
+        case = _built(source, name, kind, options)
 
 
 def _drop_no_layer(module: nn.Module) -> None:

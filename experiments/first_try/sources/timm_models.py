@@ -19,7 +19,10 @@ torchvision()
 import timm  # noqa: E402  # it imports torchvision
 
 KINDS = ("inference", "training")
-BATCH = 2
+BATCH, LARGE = (
+    2,
+    500,
+)  # images; one of them where it has more pixels than LARGE x LARGE, so that eager PyTorch trains it in the limit of memory
 PATH = Path(__file__).with_suffix(".json")
 
 
@@ -32,7 +35,8 @@ def case(name: str, kind: Kind) -> TorchCase:
     """A model with images of its own size."""
     torch.manual_seed(0)
     module = timm.create_model(name, pretrained=False)
-    return TorchCase(module, (torch.randn(BATCH, *module.default_cfg["input_size"]),))
+    size = module.default_cfg["input_size"]
+    return TorchCase(module, (torch.randn(1 if size[1] * size[2] > LARGE**2 else BATCH, *size),))
 
 
 def smallest() -> dict[str, str]:
