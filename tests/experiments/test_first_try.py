@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from experiments.first_try import counter, environment, summary, sweep, trial
-from experiments.first_try.cases import Case, Kind, TorchCase
+from experiments.first_try.cases import Case, Kind, TorchCase, adamw
 from experiments.first_try.limits import limited
 from experiments.first_try.plain import Measured
 from experiments.first_try.sources import SOURCES, source
@@ -85,21 +85,48 @@ class OfWeight(nn.Linear):
         return super().forward(input) if self.weight.sum() > -1e9 else input
 
 
+class InNumPy(nn.Linear):
+    """Computes outside of PyTorch."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        return super().forward(torch.from_numpy(input.numpy() + 1))
+
+
+class DropsLayers(nn.Linear):
+    """Skips itself at random, by a setting of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 3)
+        self.layerdrop, self.other = 0.9, nn.Linear(3, 3)
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        hidden = self.other(input)
+        skipped = self.training and self.layerdrop > 0 and torch.rand([]) < self.layerdrop
+        return hidden if skipped else super().forward(hidden)
+
+
 @pytest.mark.slow
 def test_what_pytorch_refuses_is_excluded_and_what_only_we_refuse_is_refused() -> None:
     wrong = Small(lambda: TorchCase(nn.Linear(3, 2), (torch.zeros(2, 2),)))
     assert tried(wrong, "small", "inference").word == "excluded"
     ready: list[bool] = []
-    outcome = tried(Small(lambda: TorchCase(OfWeight(3, 3), (torch.ones(2, 3),))), "small", "inference", lambda: ready.append(True))
-    assert outcome.word == "refused" and "needs the values" in outcome.why and ready == [True]
+    outcome = tried(Small(lambda: TorchCase(InNumPy(3, 3), (torch.ones(2, 3),))), "small", "inference", lambda: ready.append(True))
+    assert outcome.word == "refused" and "numpy() needs the values" in outcome.why and ready == [True]
 
 
 @pytest.mark.parametrize("kind", ["inference", pytest.param("training", marks=pytest.mark.slow)])
 def test_what_is_placed_with_the_option_says_so(kind: Kind) -> None:
     assert tried(Small(lambda: TorchCase(Decides(3, 3), (torch.ones(2, 3),))), "small", kind) == ("placed", "sizes of the example")
+    of_weight = tried(Small(lambda: TorchCase(OfWeight(3, 3), (torch.ones(2, 3),))), "small", kind)
+    assert of_weight == ("placed", "sizes of the example, sizes of one run")
     outcomes = {"exportdb": {"a, inference": ["placed", "sizes of the example"], "b, inference": ["placed", ""]}}
     (figure,) = summary.figures(outcomes, {})
     assert (figure.percent, figure.percent_as_they_come) == (100.0, 50.0)
+
+
+def test_what_is_placed_without_layer_drop_is_compared_without_it() -> None:
+    case = Small(lambda: TorchCase(DropsLayers(), (torch.ones(2, 3),), optimizer=adamw))
+    assert tried(case, "small", "training") == ("placed", "no LayerDrop")
 
 
 def test_bytes_flops_and_silent_zeros_are_told() -> None:
