@@ -72,7 +72,7 @@ def _grouped(rows: Shape, matrices: Shape, *_: Any, out_shape: Shape, **__: Any)
     return 2 * prod(rows) * matrices[-1]
 
 
-def _triangular(matrix: Shape, right: Shape, *_: Any, left: bool = True, out_shape: Shape, **__: Any) -> int:
+def _triangular(matrix: Shape, right: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
     """Each column of `right`, or each row if the matrix stands to the right, meets each element of one triangle once."""
     return prod(out_shape) * matrix[-1]
 

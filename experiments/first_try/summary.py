@@ -117,10 +117,10 @@ def optimizer_kinds(outcomes: Outcomes) -> tuple[list[str], list[str]]:
 
 def reason(why: str) -> str:
     """Why an input was refused, without the file, the line and the names of this one; the code that needs it stays."""
-    code = re.search(r" at [^ ]+:\d+ \((.*?)\);", why)
+    code = re.search(r" at [^ ]+:\d+ \((.*?)\)(?:;|, called at )", why)
     what = re.split(r" at [^ ]+:\d+ |; ", why)[0]
     what = re.sub(r"^\S*model\.onnx: ", "", what)
-    what = re.sub(r"'[^']*(test_|_function_|/)[^']*'", "'...'", what)
+    what = re.sub(r"(input|node|output) '[^']*'|'[^']*(test_|_function_|/)[^']*'", lambda found: f"{found[1] or ''} '...'".strip(), what)
     return what[:160] + (f" (`{code[1][:100]}`)" if code else "")
 
 

@@ -99,6 +99,7 @@ def line(error: Exception) -> str:
     for folder in (Path(__file__).resolve().parents[2], Path(tempfile.gettempdir())):
         text = text.replace(f"{folder}{os.sep}", "")
     text = re.sub(r"\btmp\w{8}/", "", text)
+    text = re.sub(r"(?<!\S)(?:[\w.-]*/)+([\w-]+\.(?:onnx|cc|cpp|h))\b", r"\1", text)
     return (text if isinstance(error, ValueError) else f"{type(error).__name__}: {text}")[:400]
 
 

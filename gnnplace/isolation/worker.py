@@ -114,7 +114,7 @@ def failure(error: Exception, bad_input: type[ValueError] | tuple[()] = ()) -> E
         return MeasurementError("out_of_memory", _short(text))
     if isinstance(error, bad_input):
         return ValueError(_short(str(error)))
-    if isinstance(error, NotImplementedError):
+    if isinstance(error, NotImplementedError):  # the framework has no kernel for this on its device
         return MeasurementError("unsupported", _short(text))
     return MeasurementError("crash", _short(text))
 

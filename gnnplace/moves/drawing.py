@@ -94,6 +94,7 @@ def draw(
 @kernel
 @no_type_check
 def _draw(blocks, device, guide, generator, count, chances):
+    """One compiled loop: each move draws from what the one before has written."""
     num_devices, there, touched = blocks.legal.shape[1], device.copy(), np.empty(2 * len(device), np.int64)
     room = 64 * count
     ptr, unit, target = np.zeros(count + 1, np.int64), np.empty(room, np.int64), np.empty(room, np.int32)

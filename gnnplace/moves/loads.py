@@ -36,7 +36,10 @@ MOST_IDLE = 4.0  # times the work
 @no_type_check
 @part_allocates_nothing
 def device_loads(terrain, situation, row, load_ns, occupied_ns, peak_bytes, leaves_ns, joins_ns, window):
-    """Loads, idle time, memory and the critical chain of the devices that the ops leave and join."""
+    """Loads, idle time, memory and the critical chain of the devices that the ops leave and join.
+
+    One compiled loop over devices: a dozen sums grow together.
+    """
     step_ns, num_devices, left, joined = situation.step_ns, len(load_ns), _total(leaves_ns), _total(joins_ns)
     squares = over_before = over_after = 0.0
     memory_left, sources, targets = 1.0, 0, 0

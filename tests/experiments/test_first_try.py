@@ -156,6 +156,7 @@ def test_a_process_that_hangs_or_dies_is_told_apart() -> None:
 def test_an_error_says_nothing_of_the_machine() -> None:
     error = ValueError(f"a at /somewhere/lib/site-packages/lib/a.py:3 and\n {Path(environment.REPOSITORY, 'experiments', 'b.py')}")
     assert trial.line(error) == "a at lib/a.py:3 and experiments/b.py"
+    assert trial.line(ValueError("from a/b/simple/model.onnx failed: /build/core/gru.h:56 f")) == "from model.onnx failed: gru.h:56 f"
 
 
 def test_memory_is_limited() -> None:
@@ -184,6 +185,22 @@ def test_the_counter_is_mended(module: nn.Module, x: Tensor, without: int | None
         _first(module(x)).sum().backward()
     assert without is None or plain.get_total_flops() == without
     assert counted.get_total_flops() == with_rules
+
+
+@pytest.mark.parametrize(
+    ("product", "expected"),
+    [
+        (lambda: torch.linalg.solve_triangular(torch.eye(5), torch.ones(5, 3), upper=False), 5 * 5 * 3),
+        (lambda: torch.linalg.solve_triangular(torch.eye(5), torch.ones(3, 5), upper=True, left=False), 3 * 5 * 5),
+        (lambda: torch.cdist(torch.zeros(30, 3), torch.ones(40, 3)), 2 * 30 * 40 * (3 + 2)),
+        (lambda: nn.Bilinear(3, 4, 5, bias=False)(torch.zeros(2, 3), torch.zeros(2, 4)), 3 * 2 * 3 * 4 * 5),
+    ],
+    ids=["triangular", "triangular, right", "distances", "bilinear"],
+)
+def test_the_counter_counts_products_in_one_op(product: Callable[[], Tensor], expected: int) -> None:
+    with counter.counting() as counted:
+        product()
+    assert counted.get_total_flops() == expected
 
 
 def _first(output: Any) -> Tensor:

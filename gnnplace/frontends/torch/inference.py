@@ -3,11 +3,10 @@
     step = inference(module, (tokens,), name="bert")
 
 Nothing is computed and no memory is allocated: module and inputs may be on the `meta` device. make_fx traces the module
-down to ATen ops, as in a training step; torch.export would not do, since many a module computes something else for an
-exporter. Ops, aliases, layers,
-blocks and time steps are those of a training step's forward pass (see `builder`), with the phase `forward`. Parameters
-and buffers are ops `variable` and `read`, without optimiser state. Every returned tensor, however nested, is a result.
-The module is not changed.
+down to ATen ops, as in a training step. torch.export is not used, since many modules compute something else for an
+exporter. Ops, aliases, layers, blocks and time steps are those of a training step's forward pass (see `builder`), with
+the phase `forward`. Parameters and buffers are ops `variable` and `read`, without optimiser state. Every returned
+tensor, however nested, is a result. The module is not changed.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from gnnplace.frontends.torch.buffers import shares
 from gnnplace.frontends.torch.builder import TracedStep, traced_step
-from gnnplace.frontends.torch.flat_step import Argument, called_with, replaced
+from gnnplace.frontends.torch.flat_step import Argument
+from gnnplace.frontends.torch.functional import called_with, replaced
 from gnnplace.frontends.torch.inputs import ExampleInputs, Inputs, uncompiled
 from gnnplace.frontends.torch.known_values import KnownValues, Sizes
 from gnnplace.frontends.torch.recurrences import Recurrences

@@ -1,11 +1,12 @@
 """Fake tensors that carry values where these are known, so that sizes which depend on values can be traced.
 
-A tensor is known if it is computed from Python numbers, from tensors that the module holds beside its parameters and
-buffers, or, with `sizes="example"`, from example inputs and buffers. What depends on parameters or on random numbers is
-unknown, but with `sizes="example"` its numbers are finite: `if not x.isfinite().all()` is not taken. With `sizes="run"`
-parameters and random numbers are known, too, and the whole step is computed as it is traced. Ops on known tensors run
-twice, on the fake tensors and on their values. An op that needs a value (`item`,
-`nonzero`, a mask as an index) gets the known one. If that depends on inputs or buffers, it becomes part of the step:
+A tensor is known if it is computed from Python numbers or from tensors that the module holds beside its parameters and
+buffers. With `sizes="example"` example inputs and buffers are known, too, and what is unknown counts as finite: a trace
+does not enter `if not x.isfinite().all()`. With `sizes="run"` parameters and random numbers are known as well, so that
+the whole step is computed while it is traced.
+
+Ops on known tensors run twice, on the fake tensors and on their values. An op that needs a value (`item`, `nonzero`, a
+mask as an index) gets the known one. If that depends on inputs or buffers, it becomes part of the step:
 `ValueDependentSizes` recomputes it for other inputs.
 """
 
@@ -134,7 +135,7 @@ class KnownValues:
                 torch.set_rng_state(state)
 
     def hold(self, tensors: Sequence[Tensor], values: Sequence[Tensor], arguments: Sequence[Argument]) -> None:
-        """Notes the values of the fake tensors that are the arguments of a trace: those of inputs and buffers."""
+        """Notes the values of the fake tensors that are the arguments of a trace and have a known role."""
         for number, (tensor, value, argument) in enumerate(zip(tensors, values, arguments, strict=True)):
             self._twins.pop(tensor, None)
             has_values = not value.is_meta and not isinstance(value, FakeTensor)
@@ -183,7 +184,7 @@ class KnownValues:
             result = self._fake_result(func, types, args, kwargs)
         if is_part:
             return result
-        if self._is_example and not self._is_run and not call.is_known and self._assume(func, args, result):
+        if self._is_example and not self._is_run and not call.is_known and self._assume(call, args, result):
             return result
         is_determined = self._is_run or call.is_determined
         if not (call.is_known and is_determined and self._is_kept(call, result) and self._follow(call, result)):
@@ -199,14 +200,15 @@ class KnownValues:
         self._note(call, result, values, is_needed=False)
         return True
 
-    def _assume(self, func: torch._ops.OpOverload, args: Sequence[Any], result: Any) -> bool:
+    def _assume(self, call: _TwinCall, args: Sequence[Any], result: Any) -> bool:
         """Notes the values of a result that asks whether unknown numbers are finite. False if it does not ask that."""
-        if (answer := self._finite.answer(func, args, result)) is None:
+        values = [leaf if twin is None else twin.value for leaf, twin in zip(call.leaves, call.twins, strict=True)]
+        if (answer := self._finite.answer(call.func, args, values, result)) is None:
             return False
         with unset_fake_temporarily():
-            values = torch.tensor(answer).expand(result.shape)
-        twin = self._twins[result] = _Twin(values, Slot(self._number()), _Memory(self._number(), of_inputs=False))
-        self._assumed[twin.slot] = values
+            value = torch.tensor(answer).expand(result.shape)
+        twin = self._twins[result] = _Twin(value, Slot(self._number()), _Memory(self._number(), of_inputs=False))
+        self._assumed[twin.slot] = value
         return True
 
     def _call(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> _TwinCall:

@@ -42,11 +42,17 @@ ADVICE = {  # by a part of the op's name; the first that fits
 }
 OF_EXAMPLE = (
     "these depend on parameters or random numbers, or an input has no values, so example inputs don't tell them; "
-    'capture the part of the module that does not need them, or plan with sizes="run", those of one run of the module'
+    'capture the part of the module that does not need them, or plan with sizes="run", which takes them from one '
+    "run of the module"
+)
+OF_RUN = (
+    "one run of the module does not tell them, since an input or a parameter has no values, or Python itself reads "
+    "them; capture the part of the module that does not need them"
 )
 EXPERTS = (
     "keep shapes fixed (a router of experts: top k, and a fixed capacity for each of them; in transformers "
-    "config._experts_implementation = 'batched_mm'), or plan with sizes=\"run\", those of one run of the module"
+    "config._experts_implementation = 'batched_mm'), or plan with sizes=\"run\", which takes them from one run of the "
+    "module"
 )
 _EXPERT = re.compile(r"(?i:mixture|expert|router|gating)|SparseMoe|\bMo[Ee]\b|MoE\b|Mo[Ee](Block|Layer|M[Ll][Pp])")
 
@@ -56,6 +62,8 @@ def explained(error: Exception, sizes: str | None = None) -> str:
 
     `sizes` is the step's.
     """
+    if isinstance(error, ValueError) and str(error).startswith("module: "):
+        return str(error)  # it explains itself
     lines = _of_module(list(traceback.walk_tb(error.__traceback__)))
     if isinstance(error, NEEDS_VALUES) or UNALLOCATED in str(error) or NUMPY in str(error):
         op = "numpy()" if NUMPY in str(error) else str(getattr(error, "func", "a kernel"))
@@ -91,6 +99,8 @@ def _advice(op: str, frames: Sequence[FrameType], sizes: str | None) -> str:
     """A remedy for an op that needs values within these frames."""
     if "local_scalar_dense" in op and (knobs := _layer_drops(frames)):
         return f"layers are skipped at random: build the module with {' and '.join(f'{knob}=0' for knob in knobs)}"
+    if sizes == "run" and "numpy" not in op:
+        return OF_RUN
     if any(_EXPERT.search(frame.f_code.co_qualname) for frame in frames):
         return EXPERTS
     if sizes == "example" and "numpy" not in op:

@@ -43,7 +43,7 @@ class Recorded:
 class ValueDependentSizes:
     """The records that lead to sizes and numbers; the slots of arguments, by the number of the trace's argument.
 
-    If they are `of_run`, parameters and random numbers lead to them, too, so that no other call is known to have them.
+    Parameters and random numbers may lead to those `of_run`, too, so no other call is known to have them.
     """
 
     records: tuple[Recorded, ...]
@@ -83,8 +83,8 @@ class ValueDependentSizes:
         if self.of_run:
             place = next(record.place for record in self.records if record.place is not None)
             raise ValueError(
-                f"step: has the sizes of one run, which depend on parameters or random numbers{place}; such a step can "
-                "be planned, not run as it is placed"
+                f'step: was captured with sizes="run", so another call may need other sizes{place}; it can be planned, '
+                'not run as it is placed; sizes="example" allows that where inputs alone tell the sizes'
             )
 
     def check(self, arguments: Mapping[int, Tensor]) -> None:

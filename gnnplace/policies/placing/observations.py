@@ -141,7 +141,10 @@ class PartialPlacements:
 @kernel
 @no_type_check
 def _observe(step, tables, scale, state):
-    """Fills `observed` and `estimate`, the finish of unit `step` on each device, of every sample."""
+    """Fills `observed` and `estimate`, the finish of unit `step` on each device, of every sample.
+
+    One compiled loop over samples and devices: a helper for its inner part would need all tables and sums.
+    """
     time_ns, persistent, memory, block, ptr, peer, sends, receives, ns_per_byte, latency_ns, capacity = tables
     ideal_ns, unit_ns, speed, bandwidth = scale
     device, finish, per_device, block_work, copied, observed, estimate = state

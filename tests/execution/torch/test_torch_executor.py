@@ -325,3 +325,16 @@ def _lives(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+class Kept(nn.Linear):
+    """Keeps rows by the values of its weight."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
+        return input[super().forward(input)[:, 0] > -1e9] * self.weight.sum()
+
+
+def test_sizes_of_one_run_are_no_workload() -> None:
+    step = TorchStep(Kept(2, 2), lambda m, x: m(x).sum(), (torch.rand(4, 2),), "sgd", sizes="run")
+    with pytest.raises(ValueError, match=r'^step: was captured with sizes="run"'):
+        TorchWorkload(step, "kept")

@@ -194,6 +194,7 @@ ASKS: dict[str, Callable[[Tensor], Tensor]] = {
     "isnan": lambda x: x.isnan().any(),
     "isnan, counted": lambda x: x.isnan().sum() > 0,
     "isinf": lambda x: torch.isinf(x).any() or x.isposinf().any(),
+    "compared with inf": lambda x: (x == torch.inf).any() or not (x != -torch.inf).all(),
     "unequal to itself": lambda x: (x != x).any(),
 }
 
@@ -207,10 +208,38 @@ def test_numbers_of_the_example_are_finite(asks: Callable[[Tensor], Tensor]) -> 
     assert "aten.clamp" not in set(map(str, step.kind)) and "aten.addmm" in set(map(str, step.kind))
 
 
-def test_a_mask_of_infinite_numbers_is_not_assumed() -> None:
-    module = Guarded(lambda x: (x.masked_fill(x > 0, -torch.inf) == -torch.inf).any())
+def masked_by(x: Tensor) -> Tensor:
+    return x.masked_fill(x > 0, -torch.inf)
+
+
+MASKS: dict[str, Callable[[Tensor], Tensor]] = {
+    "compared with -inf": lambda x: (masked_by(x) == -torch.inf).any(),
+    "compared with a number": lambda x: (x == 0.0).any(),
+    "isinf": lambda x: masked_by(x).isinf().any(),
+    "isfinite": lambda x: not (masked_by(x) * 2).T.isfinite().all(),
+    "added": lambda x: (x + torch.full((2, 3), -torch.inf).triu(1)).isneginf().any(),
+}
+
+
+@pytest.mark.parametrize("asks", MASKS.values(), ids=MASKS)
+def test_nothing_is_assumed_of_a_mask(asks: Callable[[Tensor], Tensor]) -> None:
     with pytest.raises(ValueError, match="depend on parameters"):
-        gp.TorchInference(module, (torch.ones(2, 3),), "example").computation_graph("step")
+        gp.TorchInference(Guarded(asks), (torch.ones(2, 3),), "example").computation_graph("step")
+
+
+def test_a_softmax_ends_a_mask() -> None:
+    guarded = Guarded(lambda x: not masked_by(x).softmax(-1).isfinite().all())
+    graph = gp.TorchInference(guarded, (torch.ones(2, 3),), "example").computation_graph("step")
+    assert "clamp" not in graph.op_names and "_softmax" in graph.op_names
+
+
+def test_no_advice_names_the_option_that_was_given() -> None:
+    x = torch.ones(2, 3, device="meta")
+    for sizes in ("example", "run"):
+        with pytest.raises(ValueError) as refused:
+            gp.TorchInference(Guarded(lambda x: x.sum() > 0), (x,), sizes).computation_graph("step")
+        assert ('sizes="run"' in str(refused.value)) == (sizes == "example")
+        assert 'sizes="example"' not in str(refused.value)
 
 
 class Detector(nn.Module):
@@ -246,6 +275,18 @@ def test_sizes_of_one_run_depend_on_parameters_and_random_numbers() -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
+def test_one_run_draws_the_same_numbers_whatever_was_drawn_before() -> None:
+    class Draws(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+            return super().forward(input)[: int(torch.rand(()) * 1000)]
+
+    found = set()
+    for seed in range(3):
+        torch.manual_seed(seed)
+        found.add(gp.TorchInference(Draws(2, 2), (torch.ones(1000, 2),), "run").computation_graph("net").output_bytes.tobytes())
+    assert len(found) == 1
+
+
 def detecting() -> list[gp.TorchInference | gp.TorchStep]:
     return [
         gp.TorchInference(Detector(), (ROWS,), "run"),
@@ -256,5 +297,5 @@ def detecting() -> list[gp.TorchInference | gp.TorchStep]:
 @pytest.mark.parametrize("step", detecting(), ids=["inference", "training"])
 def test_a_step_with_sizes_of_one_run_is_planned_and_not_run(step: gp.TorchStep | gp.TorchInference) -> None:
     plan = gp.place(gp.problem(step, "cpu-2"), "heft")
-    with pytest.raises(ValueError, match=r"^step: has the sizes of one run, which depend on .* at .*\(kept = \(x \* scores"):
+    with pytest.raises(ValueError, match=r"^step: was captured with sizes=\"run\", so .* at .*\(kept = \(x \* scores"):
         gp.placed(step, plan)
