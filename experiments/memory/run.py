@@ -103,6 +103,12 @@ def tight(name: str) -> bool:
     return None in known()[name]["heuristics_ns"].values()
 
 
+def not_asked(found: Mapping[str, Cell]) -> int:
+    """How many problems of the presets of these cells every planner places."""
+    asked = {name.rpartition("/")[2] for name in found}
+    return sum(name.rpartition("/")[2] in asked and name not in found for name in known())
+
+
 def presets(graphs: Sequence[str], names: Sequence[str]) -> dict[str, Cell]:
     asked = [(graph, preset) for graph in graphs for preset in names if tight(f"{graph}/{preset}")]
     jobs = {"/".join(pair): (cell, (*pair, 1.0)) for pair in asked}
@@ -165,7 +171,7 @@ def main() -> None:
     texts = []
     for name, document in found.items():
         if document:
-            others = len(known()) - len(document["cells"]) if name == "presets" else 0
+            others = not_asked(document["cells"]) if name == "presets" else 0
             texts.append(f"## {name}\n\n{by_share(document['cells'])}\n\n" if name == "scaled" else f"## {name}\n\n")
             texts[-1] += table(document["cells"], others)
     HERE.mkdir(exist_ok=True)

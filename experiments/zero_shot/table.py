@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from jaxtyping import Float64
 from experiments import results
 from gnnplace.corpus import manifest
 
-ROOM = Path(__file__).resolve().parents[1] / "room" / "results" / "room.json"
 WITH_ROOM, WORSE, BOOTSTRAPS, CONFIDENCE = 1.05, 1.02, 2000, (2.5, 97.5)
 INFEASIBLE = 10.0  # what a method counts as that found nothing feasible
 
@@ -44,13 +42,13 @@ def table(found: Mapping[str, Any]) -> str:
 
 def ratios(found: Mapping[str, Any]) -> list[tuple[str, str, dict[str, dict[str, float]]]]:
     """For each problem with room its family, its lineage, and by method and mark the geometric mean over seeds of the ratio."""
-    room, entries = results.load(ROOM)["cells"], {entry.name: entry for entry in manifest.entries()}
+    entries = {entry.name: entry for entry in manifest.entries()}
     of: dict[str, list[dict[str, Any]]] = {}
     for key, cell in found["cells"].items():
         of.setdefault(key.rpartition("/")[0], []).append(cell)
     rows = []
     for name, cells in sorted(of.items()):
-        heuristic = room[name]["heuristic_ns"] if name in room else cells[0]["heuristic_ns"]
+        heuristic = cells[0]["heuristic_ns"]
         if heuristic is None or heuristic < WITH_ROOM * cells[0]["bound_ns"]:
             continue
         entry = entries[name.partition("/")[0]]
