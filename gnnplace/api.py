@@ -13,20 +13,22 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds import bounds
 from gnnplace.bounds import shortage as shortages
-from gnnplace.choices import BEST, SEARCH, Format, Mode, SearchName
+from gnnplace.choices import BEST, SEARCH, CopiesName, Format, Mode, SearchName
 from gnnplace.cluster import Cluster
 from gnnplace.constraints import Constraint, constrained
 from gnnplace.exports import targets
 from gnnplace.formats.documents import PathText
 from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.plan import Plan
-from gnnplace.portfolio import candidates, comparison, portfolio
+from gnnplace.portfolio import candidates, comparison, forms, portfolio
+from gnnplace.portfolio.alternatives import alternatives
 from gnnplace.portfolio.candidates import Candidate
 from gnnplace.portfolio.rounds import Progress
 from gnnplace.portfolio.stages import staged
@@ -37,6 +39,7 @@ from gnnplace.simulator import simulator
 from gnnplace.sources import graphs as sources
 from gnnplace.sources.code_graph import graph_of
 from gnnplace.sources.graphs import Reading
+from gnnplace.transformations.parallelism import Parallelism
 from gnnplace.units.granularity import Granularity
 
 
@@ -50,6 +53,13 @@ def problem(
     format: Format = "gnnplace",
     mode: Mode = "training",
     name: str = "step",
+    micro_batches: int = 1,
+    copies: CopiesName = "together",
+    shared: Sequence[str] = (),
+    replicas: int = 1,
+    shares: Sequence[int] = (),
+    one_home: Sequence[str] = (),
+    family_shares: Mapping[str, Sequence[int]] | None = None,
 ) -> Problem:
     """A graph on a cluster, with the time of every op on every device.
 
@@ -65,6 +75,16 @@ def problem(
         format: "msr-fiddle" or "pipedream" for a file of that format
         mode: the part of a PipeDream profile that is read
         name: the name of the graph, if `graph` is a step
+        micro_batches: the micro-batches of a step, each of which is the graph; of an inference graph, requests in
+            flight. Gradients are summed, and one update follows; `problem.graph.copies` says what is a copy of what
+        copies: "together": all copies of an op stand on one device; "free": each may stand anywhere; "fetched": free,
+            and weights are sent anew for each use; "whole": all ops of a replica stand on one device
+        shared: names of inputs that all micro-batches read; scalar inputs are always shared
+        replicas: copies of the variables and their update, whose gradients are summed round a ring
+        shares: the micro-batches of each replica; as equal as possible unless given
+        one_home: layers whose variables are not copied (tables, experts), with wildcards
+        family_shares: layers, with wildcards, and the micro-batches of each replica in these; 0 for a replica without
+            a copy of them: `{"h.1?": (0, 0, 4, 4)}`
 
     Raises ValueError (one line) for a bad graph or cluster, OSError for an unreadable file.
 
@@ -73,15 +93,25 @@ def problem(
         >>> problem(ComputationGraph.from_ops("two ops", ops, [(0, 0, 1)]), "k40-2").num_ops
         2
     """
+    inputs, layers = _names("shared", shared), _names("one_home", one_home)
+    families = tuple((name, tuple(each)) for name, each in (family_shares or {}).items())
+    parallelism = Parallelism(micro_batches, copies, inputs, replicas, tuple(shares), layers, families)
     # a bad cluster is refused before the graph is captured, which may take minutes
     machine = cluster if isinstance(cluster, Cluster) else sources.cluster(cluster)
     if isinstance(graph, str | os.PathLike):
-        reading = Reading(tuple((dims or {}).items()), tuple(fetches), format, mode)
+        reading = Reading(tuple((dims or {}).items()), _names("fetches", fetches), format, mode)
         graph = sources.graph(os.fspath(graph), reading)
     else:
         graph = graph_of(graph, name, "graph: is")
     warn = partial(warnings.warn, stacklevel=3)
-    return sources.costed(graph, machine, None if costs is None else os.fspath(costs), warn, warn)
+    return sources.costed(graph, machine, None if costs is None else os.fspath(costs), warn, warn, parallelism)
+
+
+def _names(what: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The names. Raises ValueError for a text alone, whose letters would be names."""
+    if isinstance(names, str):
+        raise ValueError(f"{what}: {names!r} is no sequence of names; give a single one as ({names!r},)")
+    return tuple(names)
 
 
 def place(
@@ -95,6 +125,7 @@ def place(
     seed: int = 0,
     search: SearchName = SEARCH,
     progress: Progress = lambda planner, score: None,
+    keep_form: bool = False,
     constraint: Constraint | None = None,
     granularity: Granularity = "op",
     keep_whole: Sequence[str] = (),
@@ -103,6 +134,9 @@ def place(
     max_cuts: int | None = None,
 ) -> Plan:
     """Places a problem with `best`, the portfolio of all planners, or with another planner.
+
+    Of several micro-batches with copies together, `best` and rules such as "ddp" choose replicas and copies themselves:
+    `plan.problem` is the problem that was placed, `plan.alternatives` what people would do, `plan.advice` what follows.
 
     Args:
         planner: "best", the name of another planner, a policy, or any function of a problem
@@ -114,6 +148,7 @@ def place(
         schedule: unless given, `best` orders ops itself, and other planners plan for `critical-path`
         search: `best` ranks moves by the shipped policy ("learned"), or by an estimate alone ("plain")
         progress: called with the planner and the score of each better placement that `best` finds
+        keep_form: `best` chooses no other replicas and copies than those of the problem, which `measure` needs
         constraint: a constraint on placements
         granularity: a field of the constraint, in its place, as are all arguments below
 
@@ -125,21 +160,51 @@ def place(
         >>> gp.granularity(problem, gp.place(problem, "heft", granularity="module")) in ("module", "stage")
         True
     """
+    whole, on = _names("keep_whole", keep_whole), _names("devices", devices)
+    fields = Constraint(granularity, whole, on, accelerators_only, max_cuts)
     limits = {name: value for name, value in (("seconds", seconds), ("evaluations", evaluations)) if value is not None}
-    fields = Constraint(granularity, tuple(keep_whole), tuple(devices), accelerators_only, max_cuts)
     if budget is not None and limits:
         raise ValueError(f"budget: is given, and {next(iter(limits))}, too; one of them says when planning ends")
     if constraint is not None and fields != Constraint():
         raise ValueError(f"constraint: is given, and {fields}, too; one of them says what may stand where")
-    under = constrained(problem, fields if constraint is None else constraint)
     if planner == BEST:
-        options = portfolio.Options(
-            seed=seed, schedule=schedule or "given", search=search, stages=under.stages, progress=progress
-        )
-        within = budget or portfolio.budget(under.problem, seconds, evaluations)
-        return Plan.of(problem, under.of_whole(comparison.best(under.problem, within, options).placement))
+        rule = schedule or "given"
+        options = portfolio.Options(seed=seed, schedule=rule, search=search, forms=not keep_form, progress=progress)
+        return _best(problem, constraint or fields, options, budget, limits)
     if budget is not None or limits:
         raise ValueError(f"{next(iter(limits), 'budget')}: is a budget of planner {BEST!r}, and of no other")
+    if planner in forms.EVERY:
+        return _by_rule(problem, constraint or fields, str(planner))
+    return _by_planner(problem, constraint or fields, planner, seed, schedule)
+
+
+def _best(
+    problem: Problem,
+    constraint: Constraint,
+    options: portfolio.Options,
+    budget: Budget | None,
+    limits: Mapping[str, Any],
+) -> Plan:
+    under = constrained(problem, constraint)
+    options = replace(options, stages=under.stages)
+    winner = comparison.best(under.problem, budget or portfolio.budget(under.problem, **limits), options)
+    return _plan(problem, candidates.of_whole(winner, under), alternatives(under.problem, winner))
+
+
+def _by_rule(problem: Problem, constraint: Constraint, name: str) -> Plan:
+    under = constrained(problem, constraint)
+    rule = forms.by_rule(name, under.problem, simulator.simulate, under.stages)
+    return _plan(problem, candidates.of_whole(rule, under))
+
+
+def _plan(problem: Problem, placed: Candidate, among: tuple[Candidate, ...] = ()) -> Plan:
+    return Plan.of(placed.form or problem, placed.placement, among)
+
+
+def _by_planner(
+    problem: Problem, constraint: Constraint, planner: str | Planner, seed: int, schedule: Schedule | None
+) -> Plan:
+    under = constrained(problem, constraint)
     if isinstance(planner, str):
         plan = comparison.planner_named(planner, under.problem, seed, "critical-path", under.stages)
     else:
@@ -182,16 +247,22 @@ def simulate(problem: Problem, placement: Placement, *, timeline: bool = True) -
     return simulator.simulate(problem, [placement], timeline=timeline)[0]
 
 
-def lower_bound(problem: Problem, *, fusion: bool = False) -> int:
+def lower_bound(problem: Problem, *, fusion: bool = False, every_form: bool = False) -> int:
     """The best proved lower bound on the step time of every feasible placement, in ns.
 
-    With `fusion` it holds for every fusion of ops, too.
+    With `fusion` it holds for every fusion of ops, too. With `every_form` it holds for every form of a step of several
+    micro-batches (any replicas and shares, wherever copies stand), but only without fusion. Raises ValueError for both.
 
     >>> import gnnplace as gp
     >>> gp.lower_bound(gp.problem("dlrm", cluster="k40-2")) > 0
     True
+    >>> step = gp.problem("dlrm", cluster="mixed-4", micro_batches=8, replicas=4)
+    >>> gp.lower_bound(step, every_form=True) <= gp.lower_bound(step)
+    True
     """
-    return bounds.lower_bound(problem, fusion)
+    if fusion and every_form:
+        raise ValueError("every_form: the bound of every form is one without fusion; leave fusion out")
+    return bounds.bound_of_forms(problem) if every_form else bounds.lower_bound(problem, fusion)
 
 
 def shortage(problem: Problem) -> shortages.Shortage | None:
@@ -247,7 +318,7 @@ def export(
         ...     pathlib.Path(f"{folder}/step.dot").read_text().count("fillcolor")
         315
     """
-    read = None if model is None else targets.Model(os.fspath(model), dict(dims or {}), tuple(fetches))
+    read = None if model is None else targets.Model(os.fspath(model), dict(dims or {}), _names("fetches", fetches))
     targets.export(problem, placement, to, path, read, partial(warnings.warn, stacklevel=4))
 
 
@@ -283,6 +354,6 @@ def compare(
     """
     more = {getattr(policy, "name", None) or f"policy {number}": policy for number, policy in enumerate(policies, 1)}
     under, budget = constrained(problem, constraint), portfolio.budget(problem, seconds, evaluations)
-    options = portfolio.Options(seed=seed, schedule=schedule, stages=under.stages)
+    options = portfolio.Options(seed=seed, schedule=schedule, stages=under.stages, forms=True)
     proposed = comparison.compared(under.problem, budget, options, more=more)
     return [candidates.of_whole(candidate, under) for candidate in proposed]

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-Schedule = Literal["fifo", "critical-path", "depth", "memory", "given"]
+Schedule = Literal["fifo", "critical-path", "depth", "memory", "given", "in-order"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
-# schedules without priorities of a planner
-RULES: tuple[Schedule, ...] = tuple(schedule for schedule in SCHEDULES if schedule != "given")
+PRIORITIZED: tuple[Schedule, ...] = ("given", "in-order")  # with a planner's priorities
+RULES: tuple[Schedule, ...] = tuple(schedule for schedule in SCHEDULES if schedule not in PRIORITIZED)
 
 HERE = "here"  # the cluster that is this machine
 
 Granularity = Literal["op", "module", "stage"]
 GRANULARITIES: tuple[Granularity, ...] = get_args(Granularity)  # the finest first
+
+CopiesName = Literal[
+    "together", "free", "fetched", "whole"
+]  # where the copies of an op for several micro-batches stand
 
 BEST = "best"  # the planner that runs all others and searches from the fastest placement
 SearchName = Literal["learned", "plain"]

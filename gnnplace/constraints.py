@@ -1,9 +1,9 @@
 """Constraints on placements.
 
 A constraint turns a problem into another one: what must stay whole becomes a colocation group, and forbidden devices
-leave the cluster. So planners, searches, policies and bounds respect constraints without knowing of them. Stages need
-one rule more: each device has one run of consecutive modules. `Stages` says where cuts are possible, and
-`portfolio/stages` searches them.
+leave the cluster. So planners, searches, policies and bounds respect constraints without knowing of them. Other forms
+of a step of several micro-batches keep to it, too (`step_forms`, `units/whole`). Stages need one rule more: each device
+has one run of consecutive modules. `Stages` says where cuts are possible, and `portfolio/stages` searches them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ from jaxtyping import Bool, Int32, Int64
 
 from gnnplace.cluster import Cluster
 from gnnplace.formats import strict_json
-from gnnplace.graph import NONE, Categorical, ComputationGraph
+from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement, check
 from gnnplace.problems import Problem
+from gnnplace.step_forms import reformed
+from gnnplace.transformations.parallelism import Parallelism
 from gnnplace.units.granularity import GRANULARITIES, Granularity
 from gnnplace.units.modules import Modules, modules
 from gnnplace.units.units import colocation_closure
 from gnnplace.units.variables import merged
+from gnnplace.units.whole import tied
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,15 @@ class Constrained:
     def of_whole(self, placement: Placement) -> Placement:
         """The placement of the whole problem that a placement of `problem` means."""
         return replace(placement, device=self.device[placement.device])
+
+    def formed(self, form: Problem) -> Constrained:
+        """Another form of `problem`, a step of several micro-batches, and the same form of the whole problem."""
+        if self.problem is self.whole:
+            return Constrained(form, form, self.device)
+        copies = form.graph.copies
+        assert copies is not None
+        graph = Parallelism.in_graph(form.graph).of(copies.original)
+        return Constrained(reformed(self.whole, graph), form, self.device)
 
     def within(self, placement: Placement) -> Placement:
         """The placement of `problem` that a placement of the whole problem means.
@@ -177,18 +189,31 @@ def _tied(graph: ComputationGraph, constraint: Constraint, devices: int) -> tupl
 
     `devices` is the number of usable devices.
     """
-    label, module_map, stages = colocation_closure(graph), modules(graph), None
-    together = list(_kept_whole(module_map, constraint.keep_whole))
-    if constraint.granularity != "op":
-        label = merged(label, module_map.module.astype(np.int64))
-    for members in together:
-        label = merged(label, np.where(members[module_map.module], 0, NONE))
-    if constraint.granularity != "op":
-        item, binding = _items(module_map, label), constraint.granularity == "stage"
-        label = merged(label, item) if binding else label
-        most = devices if constraint.max_cuts is None else min(devices, constraint.max_cuts + 1)
-        stages = Stages(item, int(item.max()) + 1, most, binding)
-    return replace(graph, colocation=_groups(graph, module_map, label)), stages
+    one, module_map = graph.original, modules(graph.original)
+    keys = [np.where(members[module_map.module], 0, NONE) for members in _kept_whole(module_map, constraint.keep_whole)]
+    keys += [] if graph.copies is None or graph.copies.part is None else [graph.copies.part]
+    if constraint.granularity == "op":
+        return (tied(graph, _joined(keys)) if keys else graph), None
+    part = _joined([module_map.module.astype(np.int64), *keys])
+    item, binding = _items(module_map, merged(colocation_closure(one), part)), constraint.granularity == "stage"
+    most = devices if constraint.max_cuts is None else min(devices, constraint.max_cuts + 1)
+    return tied(graph, _joined([part, item]) if binding else part), _stages(graph, item, most, binding)
+
+
+def _joined(keys: Sequence[Int64[np.ndarray, " ops"]]) -> Int64[np.ndarray, " ops"]:
+    """The parts of ops that stay together because they share a key other than `NONE`; `NONE` for ops without one."""
+    label = np.arange(len(keys[0]))
+    for key in keys:
+        label = merged(label, key)
+    return np.where(np.max(keys, axis=0) == NONE, NONE, label)
+
+
+def _stages(graph: ComputationGraph, item: Int64[np.ndarray, " ops_of_one"], most: int, binding: bool) -> Stages:
+    """The stages of a graph whose micro-batches have these items. Those of a replica follow those of the one before."""
+    copies, number = graph.copies, int(item.max()) + 1
+    if copies is None:
+        return Stages(item, number, most, binding)
+    return Stages(item[copies.source] + copies.replica * number, number * copies.replicas, most, binding)
 
 
 def _kept_whole(module_map: Modules, names: Sequence[str]) -> Iterator[Bool[np.ndarray, " modules"]]:
@@ -228,14 +253,6 @@ def _items(module_map: Modules, label: Int64[np.ndarray, " ops"]) -> Int64[np.nd
     np.subtract.at(inside, last[last > first] + 1, 1)
     starts = np.cumsum(inside)[:-1] == 0
     return (np.cumsum(starts) - 1)[module_map.module]
-
-
-def _groups(graph: ComputationGraph, module_map: Modules, label: Int64[np.ndarray, " ops"]) -> Categorical:
-    """A colocation group for each label of several ops, named by the module of its first op."""
-    labels, first, number, count = np.unique(label, return_index=True, return_inverse=True, return_counts=True)
-    index = np.where(count > 1, np.cumsum(count > 1) - 1, NONE)[number].astype(np.int32)
-    several = first[count > 1].tolist()
-    return Categorical(tuple(module_map.names[module_map.module[op]] for op in several), index)
 
 
 def _require_devices(problem: Problem, constraint: Constraint) -> None:

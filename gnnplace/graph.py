@@ -16,8 +16,9 @@ from functools import cached_property
 from typing import Any, no_type_check
 
 import numpy as np
-from jaxtyping import Bool, Int32, Int64
+from jaxtyping import Bool, Int32, Int64, Integer
 
+from gnnplace.choices import CopiesName
 from gnnplace.compiled import kernel
 
 CONTROL = -1  # the output index of a control edge
@@ -95,6 +96,59 @@ class Categorical:
         is_wanted = np.array([value in wanted for value in self.values] + [False])
         return is_wanted[self.index]
 
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The values that a row has."""
+        return tuple(self.values[index] for index in np.unique(self.index[self.index != NONE]).tolist())
+
+    def rows(self, rows: Integer[np.ndarray, " rows"]) -> Categorical:
+        """The column of some of the rows, in the order given."""
+        return Categorical(self.values, self.index[rows])
+
+    def filled(self, rows: Sequence[int], strings: Sequence[str]) -> Categorical:
+        """The column in which some rows, if they are absent, have these values."""
+        index = {row: value for row, value in zip(rows, strings, strict=True) if self.index[row] == NONE}
+        return Categorical.of(index.get(row, self[row]) for row in range(len(self.index)))
+
+    def joined(self, other: Categorical) -> Categorical:
+        """The rows of this column, then those of another."""
+        table = {value: number for number, value in enumerate(self.values)}
+        number = [table.setdefault(value, len(table)) for value in other.values] + [NONE]
+        index = np.concatenate([self.index, np.array(number, dtype=np.int32)[other.index]])
+        return Categorical(tuple(table), index)
+
+
+@dataclass(frozen=True, eq=False)
+class Copies:
+    """What the ops of a step of several micro-batches are copies of (docs/execution-model.md#micro-batches).
+
+    `original` is the graph of one micro-batch. Op i is a copy of its op `source[i]` for micro-batch `micro_batch[i]`,
+    or `NONE` if it runs once a step, on replica `replica[i]`. An `added` op is no copy but stands beside its `source`:
+    a sum, mean or concatenation of its outputs, its state, a part of a ring, a fetch. `shares[r]` is the number of
+    micro-batches of replica r. `Parallelism` explains `placed`, `shared`, `one_home` and `family_shares`. Under a
+    constraint, ops of `original` with equal numbers in `part` stay together in every form (`units/whole`).
+    """
+
+    original: ComputationGraph
+    shares: tuple[int, ...]
+    source: Int32[np.ndarray, " ops"]
+    micro_batch: Int32[np.ndarray, " ops"]
+    replica: Int32[np.ndarray, " ops"]
+    added: Bool[np.ndarray, " ops"]
+    placed: CopiesName = "together"
+    shared: tuple[str, ...] = ()
+    one_home: tuple[str, ...] = ()
+    family_shares: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    part: Int64[np.ndarray, " ops_of_one"] | None = None
+
+    @property
+    def micro_batches(self) -> int:
+        return sum(self.shares)
+
+    @property
+    def replicas(self) -> int:
+        return len(self.shares)
+
 
 @dataclass(frozen=True, eq=False)
 class ComputationGraph:
@@ -103,8 +157,8 @@ class ComputationGraph:
     The outputs of op i are `output_ptr[i]:output_ptr[i+1]`. Edges are sorted and distinct. `output_alias` is the output
     whose buffer an output shares. `edge_output` is the index of an output within its op, or `CONTROL` for a control
     edge. `given_time_ns[:, j]` are the times for the device name or kind `given_keys[j]`. Absent values of
-    `output_alias`, `given_time_ns`, `bytes_accessed`, `block`, `time_step` and `output_rank` are -1. Raises GraphError
-    for an invalid graph.
+    `output_alias`, `given_time_ns`, `bytes_accessed`, `block`, `time_step` and `output_rank` are -1. A graph of several
+    micro-batches knows its `copies`. Raises GraphError for an invalid graph.
     """
 
     name: str
@@ -134,6 +188,7 @@ class ComputationGraph:
     edge_src: Int32[np.ndarray, " edges"]
     edge_output: Int32[np.ndarray, " edges"]
     edge_dst: Int32[np.ndarray, " edges"]
+    copies: Copies | None = None
 
     def __post_init__(self) -> None:
         _check(self)
@@ -154,7 +209,7 @@ class ComputationGraph:
 
         Of duplicate edges one is kept.
         """
-        return cls(name=name, **_columns(ops, edges))
+        return cls(name=name, **columns(ops, edges))
 
     @property
     def num_ops(self) -> int:
@@ -163,6 +218,24 @@ class ComputationGraph:
     @property
     def num_edges(self) -> int:
         return len(self.edge_src)
+
+    @property
+    def original(self) -> ComputationGraph:
+        """The graph of one micro-batch: the graph itself, unless it has copies."""
+        return self if self.copies is None else self.copies.original
+
+    @property
+    def micro_batches(self) -> int:
+        """The number of micro-batches of a step."""
+        return 1 if self.copies is None else self.copies.micro_batches
+
+    def check_one(self, what: str) -> None:
+        """Raises ValueError for a step of several micro-batches, since `what`, a file, holds the graph of one."""
+        if self.copies is not None:
+            raise ValueError(
+                f"micro_batches: {what} holds one, and {self.name!r} is a step of {self.micro_batches}; save its "
+                "`original`, and its placement, whose document says which step of it was placed"
+            )
 
     @cached_property
     def output_op(self) -> Int32[np.ndarray, " outputs"]:
@@ -265,7 +338,7 @@ class ComputationGraph:
     def sha256(self) -> str:
         """The checksum of the content: name, dtype, shape and bytes of every column."""
         digest = hashlib.sha256()
-        for column in fields(self):
+        for column in fields(self)[:-1]:  # `copies` follow from the others
             value = getattr(self, column.name)
             parts = (value.values, value.index) if isinstance(value, Categorical) else (value,)
             digest.update(column.name.encode())
@@ -277,9 +350,24 @@ class ComputationGraph:
         return digest.hexdigest()
 
 
+COLUMNS = tuple(column.name for column in fields(ComputationGraph) if column.name not in ("name", "copies"))
+
+
 def _first(bad: Bool[np.ndarray, " rows"]) -> int | None:
     """The first row that is True, or None."""
     return int(np.argmax(bad)) if bad.any() else None
+
+
+def distinct(values: Int64[np.ndarray, " values"]) -> Int64[np.ndarray, " distinct"]:
+    """The different values in order. NumPy's `unique` hashes them first, which is 20 times slower on a million keys.
+
+    >>> distinct(np.array([5, 2, 5])).tolist()
+    [2, 5]
+    """
+    ordered = np.sort(values)
+    new = np.ones(len(ordered), dtype=bool)
+    new[1:] = ordered[1:] != ordered[:-1]
+    return ordered[new]
 
 
 def _check(graph: ComputationGraph) -> None:
@@ -339,8 +427,9 @@ def _check_outputs(graph: ComputationGraph) -> None:
         output = int(np.searchsorted(graph._dims_ptr, bad, side="right")) - 1
         raise GraphError(f"{place(output)}.shape: {list(graph.shape(output) or ())} has a negative dimension")
     aliases = np.flatnonzero(graph.output_alias != NONE)
-    inputs = np.unique(graph.edge_data * graph.num_ops + graph.edge_dst)
-    missing = ~np.isin(graph.output_alias[aliases] * graph.num_ops + graph.output_op[aliases], inputs)
+    inputs = np.append(np.sort(graph.edge_data * graph.num_ops + graph.edge_dst), NONE)
+    keys = graph.output_alias[aliases] * graph.num_ops + graph.output_op[aliases]
+    missing = inputs[np.searchsorted(inputs[:-1], keys)] != keys
     if (bad := _first(missing)) is not None:
         output = int(aliases[bad])
         source = int(graph.output_alias[output])
@@ -357,7 +446,7 @@ def _check_edges(graph: ComputationGraph) -> None:
         )
 
 
-def _columns(ops: Sequence[Op], edges: Iterable[tuple[int, int, int]]) -> dict[str, Any]:
+def columns(ops: Sequence[Op], edges: Iterable[tuple[int, int, int]]) -> dict[str, Any]:
     """The columns of a ComputationGraph by name, from op records and edges `(source op, output, destination op)`.
 
     Raises GraphError.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int32, Int64
 
+from gnnplace.choices import PRIORITIZED as PRIORITIZED
 from gnnplace.choices import RULES as RULES
 from gnnplace.choices import SCHEDULES as SCHEDULES
 from gnnplace.choices import Schedule as Schedule
@@ -18,7 +19,7 @@ from gnnplace.problems import Problem
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """`device[i]` is the device of op i. `priority` (highest first) exists only under the schedule `given`.
+    """`device[i]` is the device of op i. `priority` (highest first) exists only under `given` and `in-order`.
 
     Ops with the same label in `fusion` run as one op; labels are below the number of ops. None fuses nothing. Raises
     ValueError for an unknown schedule, missing or superfluous priorities, and bad labels.
@@ -32,7 +33,7 @@ class Placement:
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULES:
             raise ValueError(f"schedule: {self.schedule!r} is none of {', '.join(SCHEDULES)}")
-        if (self.schedule == "given") != (self.priority is not None):
+        if (self.schedule in PRIORITIZED) != (self.priority is not None):
             raise ValueError(
                 f"priority: the schedule {self.schedule!r} {'needs' if self.priority is None else 'takes no'} "
                 "priorities"
@@ -44,13 +45,14 @@ class Placement:
 
 
 def scheduled(placement: Placement, schedule: Schedule) -> Placement:
-    """The placement under another schedule; priorities are kept only for `given`."""
-    return Placement(placement.device, schedule, placement.priority if schedule == "given" else None, placement.fusion)
+    """The placement under another schedule; priorities are kept only for `given` and `in-order`."""
+    priority = placement.priority if schedule in PRIORITIZED else None
+    return Placement(placement.device, schedule, priority, placement.fusion)
 
 
 def rule_of(schedule: Schedule) -> Schedule:
-    """The schedule that planners without priorities plan for: `critical-path` in place of `given`."""
-    return "critical-path" if schedule == "given" else schedule
+    """The schedule that planners without priorities plan for: `critical-path` in place of `given` and `in-order`."""
+    return "critical-path" if schedule in PRIORITIZED else schedule
 
 
 def check(problem: Problem, placement: Placement) -> str | None:

@@ -20,8 +20,9 @@ from gnnplace.formats.documents import PathText
 from gnnplace.moves.neighbourhood import neighbourhood
 from gnnplace.moves.situation import situation
 from gnnplace.placement import Placement
+from gnnplace.portfolio.alternatives import OF_BEST, described
 from gnnplace.problems import Problem
-from gnnplace.report import explanation, picture, step_report
+from gnnplace.report import alternatives, beside, explanation, picture, step_report, step_words
 from gnnplace.report.chain_words import stepped
 from gnnplace.result import StepResult
 from gnnplace.simulator.simulator import simulate
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from gnnplace.report.explanation import Explanation, PartExplanation
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Plan(Placement):
     """A placement together with its problem. It is a `Placement`, so every function of placements accepts it.
 
@@ -39,14 +40,27 @@ class Plan(Placement):
     >>> plan = gp.place(gp.problem("dlrm", cluster="k40-2"), "heft")
     >>> plan.step.step_time_ns >= plan.bound_ns > 0
     True
+
+    Attributes:
+        problem: the problem that was placed, which may be another form of the one that was given
+        alternatives: of a step of several micro-batches that `best` has placed, what people would do (DDP, FSDP,
+            pipelines ...) and the plan itself among it, the least time for a micro-batch first
     """
 
     problem: Problem = field(kw_only=True)
+    alternatives: tuple[Candidate, ...] = field(default=(), kw_only=True)
+
+    def __repr__(self) -> str:
+        """What was placed where, and its step time: `Plan(8 micro-batches of dlrm on k40-2, fifo, ...)`."""
+        graph, step = self.problem.graph, self.step
+        time = step.infeasible or step_words.for_each(graph, step.step_time_ns)
+        return f"Plan({step_words.named(graph)} on {self.problem.cluster.name}, {self.schedule}, {time})"
 
     @classmethod
-    def of(cls, problem: Problem, placement: Placement) -> Plan:
+    def of(cls, problem: Problem, placement: Placement, alternatives: tuple[Candidate, ...] = ()) -> Plan:
         """The plan of any placement, of `gp.load` or a policy for example."""
-        return cls(placement.device, placement.schedule, placement.priority, placement.fusion, problem=problem)
+        fields = placement.device, placement.schedule, placement.priority, placement.fusion
+        return cls(*fields, problem=problem, alternatives=alternatives)
 
     @cached_property
     def step(self) -> StepResult:
@@ -62,6 +76,26 @@ class Plan(Placement):
     def warnings(self) -> list[str]:
         """What makes the plan's numbers doubtful: ops whose flops no rule counts."""
         return caveats(self.problem.graph)
+
+    @property
+    def advice(self) -> str | None:
+        """One line: the rule that is all one needs and how to run it, or why the plan is better than the best rule.
+
+        None without `alternatives`.
+        """
+        among = described(self.alternatives, self.problem.cluster)
+        return None if among is None else among.advice
+
+    def beside(self) -> beside.Beside | None:
+        """The plan beside the best of its `alternatives`: what devices do, what is sent, what stands elsewhere.
+
+        None if no alternative fits.
+        """
+        for each in self.alternatives:
+            if each.form is not None and each.step_time_ns is not None and not each.planner.startswith(OF_BEST):
+                name = alternatives.WORDS.get(each.planner, each.planner)
+                return beside.beside((self.problem, self), (each.form, each.placement), name)
+        return None
 
     def device_map(self) -> dict[str, int | str]:
         """Module -> device, the `device_map` of accelerate and transformers; "" is the whole model.
@@ -119,7 +153,11 @@ class Plan(Placement):
     def report(self, path: PathText, candidates: Sequence[Candidate] = ()) -> None:
         """Writes a page about the step, one HTML file: see `gp.write_report`."""
         rivals = [step_report.Rival(each.planner, each.result) for each in candidates]
-        step_report.write_step_report(path, self.problem, self, step_report.Origin("gnnplace.Plan.report(...)"), rivals)
+        origin, among = (
+            step_report.Origin("gnnplace.Plan.report(...)"),
+            described(self.alternatives, self.problem.cluster),
+        )
+        step_report.write_step_report(path, self.problem, self, origin, rivals, among)
 
     def export(self, to: str, path: PathText) -> None:
         """Writes the plan in the format of another program: see `gp.export`."""

@@ -59,6 +59,11 @@ class StepResult:
         return self.step_time_ns if self.infeasible is None else None
 
 
+def micro_batch_ns(step_ns: int | None, number: int) -> int | None:
+    """The time of a step for each of its `number` micro-batches, rounded. It is no latency: micro-batches overlap."""
+    return None if step_ns is None else round(step_ns / number)
+
+
 FEASIBLE, OVERFLOWS, TIMELESS = range(3)
 
 
@@ -125,6 +130,13 @@ class Planner(Protocol):
     """A function from a problem to a placement: a baseline, a search, or a trained policy with a decoder."""
 
     def __call__(self, problem: Problem) -> Placement: ...
+
+
+class Proposal(NamedTuple):
+    """A placement of another form of a problem: its micro-batches on replicas, or with copies that stand freely."""
+
+    problem: Problem
+    placement: Placement
 
 
 def known(placement: Placement) -> Planner:

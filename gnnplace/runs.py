@@ -15,12 +15,14 @@ from gnnplace.cluster import Cluster
 from gnnplace.costs import roofline
 from gnnplace.formats import strict_json
 from gnnplace.formats.documents import PathText
+from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.plan import Plan
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner, known
 from gnnplace.simulator import simulator
 from gnnplace.sources import graphs as sources
+from gnnplace.transformations.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from lightning import Callback
@@ -133,11 +135,12 @@ def measure(
         raise ValueError(strict_json.unknown("protocol", protocol, tuple(PROTOCOLS)))
     named: ProtocolName = "paper" if protocol == "paper" else "steady"
     machine = cluster if isinstance(cluster, Cluster) else sources.cluster(cluster)
+    planner, reference = _planner(placement), first_device if against is None else _planner(against)
     with Host(LOADER, workload, seed, limit_s=limit_s) as host:
-        reference = first_device if against is None else _planner(against)
-        return measured_step(
-            host, roofline.problem(host.graph, machine), _planner(placement), reference, PROTOCOLS[named], limit_s
-        )
+        for plan in (placement, against):
+            _require_step_of(host.graph, plan)
+        problem = roofline.problem(host.graph, machine)
+        return measured_step(host, problem, planner, reference, PROTOCOLS[named], limit_s)
 
 
 def placed(step: TorchStep | TorchInference, plan: Placement, *, seed: int = 0, check: bool = False) -> PlacedModule:
@@ -194,6 +197,18 @@ def _require_step_and_plan(step: object, plan: object) -> None:
         raise ValueError(
             f"plan: a {type(plan).__name__} does not know its problem; give gp.Plan.of(problem, placement)"
         )
+    if (refusal := Parallelism.in_graph(plan.problem.graph).refusal("placed")) is not None:
+        raise ValueError(f"micro_batches: {refusal}")
+
+
+def _require_step_of(graph: ComputationGraph, plan: object) -> None:
+    """Raises ValueError for a plan of another step than the workload's, which says its number of micro-batches."""
+    if isinstance(plan, Plan):
+        form = Parallelism.in_graph(plan.problem.graph)
+        if (refusal := form.form_refusal()) is not None:
+            raise ValueError(refusal)
+        if (difference := form.difference(Parallelism.in_graph(graph))) is not None:
+            raise ValueError(f"{difference}, that of the workload; its TorchStep(..., micro_batches=...) says it")
 
 
 def _planner(placement: Placement | Planner) -> Planner:

@@ -97,10 +97,61 @@ def test_a_budget_and_a_constraint_are_given_in_one_way():
     assert long.device.tolist() == short.device.tolist() and 0 < budget.spent <= 41
     with pytest.raises(ValueError, match="budget: is given, and seconds, too"):
         gp.place(problem, budget=budget, seconds=1.0)
+    with pytest.raises(ValueError, match=r"^devices: 'gpu:0' is no sequence of names; give a single one as \('gpu:0',\)$"):
+        gp.place(problem, "heft", devices="gpu:0")
     with pytest.raises(ValueError, match="constraint: is given, and accelerators only, too"):
         gp.place(problem, constraint=constraint, accelerators_only=True)
     with pytest.raises(ValueError, match="budget: is a budget of planner 'best', and of no other"):
         gp.place(problem, "heft", budget=budget)
+
+
+def test_a_step_of_micro_batches_is_placed_saved_and_loaded(folder):
+    def step(*parallelism, **named):
+        return gp.problem("dlrm", "k40-2", **dict(zip(("micro_batches", "copies", "shared"), parallelism, strict=False)), **named)
+
+    four, free = step(4), step(4, "free", ["input_1"])
+    plan = gp.place(free, "heft")
+    assert repr(plan).startswith("Plan(4 micro-batches of dlrm on k40-2, critical-path, ") and repr(plan).endswith(" ms a micro-batch)")
+    with pytest.raises(
+        ValueError, match=r"^micro_batches: a graph document holds one, and 'dlrm' is a step of 4; save its `original`, and"
+    ):
+        gp.save(free.graph, "step.json")
+    assert gp.explain(free, plan).step_time_ns == plan.step.step_time_ns >= plan.bound_ns
+    plan.save("four.json")
+    document = json.loads(Path("four.json").read_text())
+    assert (document["micro_batches"], document["copies"], document["shared"]) == (4, "free", ["input_1"])
+    assert document["graph"] == {"name": "dlrm", "sha256": step().graph.sha256, "ops": step().num_ops}
+    assert (gp.load("four.json", step(4, "free", ["input_1"])).device == plan.device).all()
+    differing = {"copies: 'free' is not 'together'": four, "micro_batches: 4 is not 1": step(), "micro_batches: 4 is not 8": step(8)}
+    for difference, other in differing.items():
+        with pytest.raises(ValueError, match=rf"^four\.json: {difference}, that of the step of 'dlrm'; .* is for another step$"):
+            gp.load("four.json", other)
+    rows = gp.table(free, gp.compare(free, evaluations=2))
+    assert (rows.micro_batches == 4).all() and (rows.micro_batch_time_ns == (rows.step_time_ns / 4).round()).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"micro_batches": 0}, "micro_batches: 0 is no number of micro-batches; at least 1"),
+        ({"micro_batches": 10**12}, "micro_batches: 1000000000000 are more than the 10,000,000 ops"),
+        ({"micro_batches": 2, "shared": ("users",)}, "shared: 'users' is no input of the graph; those are input_0, input_1, input_2"),
+        ({"micro_batches": 2, "shared": "input_1"}, r"shared: 'input_1' is no sequence of names; give a single one as \('input_1',\)$"),
+        ({"micro_batches": 2, "replicas": 2, "one_home": "*"}, r"one_home: '\*' is no sequence of names; give a single one as \('\*',\)$"),
+        ({"fetches": "loss"}, r"fetches: 'loss' is no sequence of names; give a single one as \('loss',\)$"),
+    ],
+)
+def test_what_is_no_step_of_micro_batches_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        gp.problem("dlrm", "k40-2", **arguments)
+
+
+def test_what_runs_the_model_runs_one_micro_batch(folder):
+    problem = gp.problem("squeezenet", "k40-2", micro_batches=2)
+    plan = gp.place(problem, "gpu")
+    with pytest.raises(ValueError, match=r"^accelerate: runs the model as it is, one micro-batch a step, and this step has 2"):
+        gp.export(problem, plan, "accelerate", "map.json")
+    assert gp.export(problem, plan, "dot", "step.dot") is None and Path("step.dot").stat().st_size
 
 
 def test_a_policy_is_any_function_of_a_problem(problem):

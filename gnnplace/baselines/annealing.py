@@ -9,6 +9,7 @@ step waits (`moves.guide`); this counts as an evaluation.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.moves.drawing import Guide, draw, guide, hash_of
 from gnnplace.moves.neighbourhood import Devices, Neighbourhood, neighbourhood
-from gnnplace.placement import Placement, Schedule
+from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Score, StepResult, score
 from gnnplace.schedules.critical_chain import chain_ns
@@ -50,13 +51,15 @@ def annealing(
 ) -> Placement:
     """The best placement that the search evaluates.
 
-    It respects `allowed` and is never worse than a `start` that respects `allowed`. `hot` is the first temperature; at
-    0 the search accepts no worse placement. Raises ValueError if a unit is allowed on no device.
+    It respects `allowed` and is never worse than a `start` that respects `allowed`. Under `given` and `in-order` the
+    priorities of the start stay. `hot` is the first temperature; at 0 the search accepts no worse placement. Raises
+    ValueError if a unit is allowed on no device.
     """
     around, metered = neighbourhood(problem), budget.metered(evaluate)
+    placed = partial(around.placement, schedule=schedule, priority=scheduled(start, schedule).priority)
 
     def look(device: Devices) -> _Here:
-        (result,) = metered(problem, [around.placement(device, schedule)], timeline=True)
+        (result,) = metered(problem, [placed(device)], timeline=True)
         return _Here(device, score(problem, result), _guide(problem, around, device, result))
 
     here = best = look(around.start(start))
@@ -67,7 +70,7 @@ def annealing(
             continue
         drawn = _new(around, here, count, seen, generator)
         worst = _worst(here.score, hot * (COLD / HOT) ** min(1.0, budget.used), generator)
-        results = metered(problem, [around.placement(device, schedule) for device in drawn], limit_ns=worst.limit_ns)
+        results = metered(problem, [placed(device) for device in drawn], limit_ns=worst.limit_ns)
         scores = [score(problem, result) for result in results]
         least = min(scores)
         if least <= worst:
@@ -75,7 +78,7 @@ def annealing(
             if least < best.score:
                 best = here
                 report(least)
-    return around.placement(best.device, schedule)
+    return placed(best.device)
 
 
 def hill_climb(

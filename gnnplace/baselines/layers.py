@@ -37,7 +37,7 @@ def block_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
         near = np.flatnonzero(~np.isnan(centre) & within[top[index]])
         if len(near) and not np.isnan(level):
             block[(layer == index) & (block == NONE)] = near[np.argmin(np.abs(centre[near] - level))]
-    return with_families(graph, _spread(graph, block))
+    return with_families(graph, spread(graph, block))
 
 
 def layer_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
@@ -50,7 +50,7 @@ def layer_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
     place = np.full(len(level) + 1, NONE, dtype=np.int64)  # the last one is for ops without a layer
     computes = np.flatnonzero(~np.isnan(level))
     place[computes[np.argsort(level[computes], kind="stable")]] = np.arange(len(computes))
-    return with_families(graph, _spread(graph, place[np.where(layer == NONE, len(level), layer)]))
+    return with_families(graph, spread(graph, place[np.where(layer == NONE, len(level), layer)]))
 
 
 def with_families(graph: ComputationGraph, place: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
@@ -111,7 +111,7 @@ def _mean_level(
     return np.divide(total, count, out=np.full(size, np.nan), where=count > 0)
 
 
-def _spread(graph: ComputationGraph, place: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
+def spread(graph: ComputationGraph, place: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
     """The places after ops without one get that of a consumer, then of a producer, the nearest first.
 
     An op that no place reaches gets place 0.

@@ -48,11 +48,11 @@ class LayerSums(NamedTuple):
 class StageLoads(NamedTuple):
     """Stage s is on the s-th device.
 
-    Its load is a difference of `load[s]`. Its memory is a difference of `held` and at most `room[s]`.
+    Its load is a difference of `load[s]`. Its memory is a difference of `held[s]` and at most `room[s]`.
     """
 
     load: Float[np.ndarray, "stages cuts"]
-    held: Float[np.ndarray, " cuts"]
+    held: Float[np.ndarray, "stages cuts"]
     room: Float[np.ndarray, " stages"]
     cut: Float[np.ndarray, "stages cuts"]  # the load of the transfer between stages s - 1 and s
 
@@ -80,7 +80,7 @@ def split(stages: StageLoads) -> list[Int64[np.ndarray, " bounds"]]:
     splits = []
     for count in range(1, len(start) + 1):
         if np.isfinite(load[count - 1]):
-            bounds = [len(stages.held) - 1]
+            bounds = [stages.held.shape[1] - 1]
             for stage in range(count - 1, -1, -1):
                 bounds.append(int(start[stage, bounds[-1]]))
             splits.append(np.array(bounds[::-1], dtype=np.int64))
@@ -91,25 +91,29 @@ def _splits(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:
     """The device of every op in each split, and each accelerator alone, whether it fits or not."""
     for device in problem.cluster.accelerators:
         yield np.full(problem.num_ops, device)
-    for place in _rows(problem):
+    for place in rows(problem):
         for row in splits_of_row(problem, place):
             yield row[place]
 
 
 def splits_of_row(problem: Problem, place: Int64[np.ndarray, " ops"]) -> Iterator[Int64[np.ndarray, " places"]]:
     """The device of every place of a row in each split; `place` has the place of every op."""
-    row = _row(problem, place)
-    for devices in _orders(problem):
+    row = sums_of_row(problem, place)
+    for devices in device_orders(problem):
         for stages in _objectives(problem, row, devices):
             for bounds in split(stages):
                 yield np.repeat(devices[: len(bounds) - 1], np.diff(bounds))
 
 
-def _rows(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:
+def rows(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:
     """The rows to split, as the place of every op: blocks, blocks divided into layers, and layers alone.
 
-    Without any of these, the row consists of coarse units.
+    Without any of these, the row consists of coarse units. Some op has place 0.
     """
+    yield from (place - place.min() for place in _rows(problem))
+
+
+def _rows(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:
     graph = problem.graph
     layer, several_blocks = layer_of_ops(graph), block_numbers(graph).max() >= 1
     if several_blocks:
@@ -129,7 +133,7 @@ def _coarse_row(problem: Problem, graph: ComputationGraph) -> Int64[np.ndarray, 
     return place[grouping.unit]
 
 
-def _row(problem: Problem, place: Int64[np.ndarray, " ops"]) -> LayerSums:
+def sums_of_row(problem: Problem, place: Int64[np.ndarray, " ops"]) -> LayerSums:
     """The prefix sums and crossings of a row of ops. An output that goes to several stages crosses each cut once."""
     graph, length = problem.graph, int(place.max()) + 1
     owned = np.where(graph.output_alias == NONE, graph.output_bytes, 0)
@@ -174,7 +178,7 @@ def _sums(
     return np.cumsum(change, axis=0)
 
 
-def _orders(problem: Problem) -> list[Int64[np.ndarray, " accelerators"]]:
+def device_orders(problem: Problem) -> list[Int64[np.ndarray, " accelerators"]]:
     """The orders of devices: as listed, reversed, and fastest first."""
     devices = problem.cluster.accelerators
     by_speed = devices[np.argsort(problem.time_ns[:, devices].sum(axis=0), kind="stable")]
@@ -187,26 +191,32 @@ def _objectives(problem: Problem, row: LayerSums, devices: Int64[np.ndarray, " s
 
     They are time under a limit on persistent memory, time under a limit that includes all outputs, and balanced memory.
     """
-    load, cut = row.work_ns[:, devices].T.copy(), _transfers(problem, row, devices)
+    load, cut = row.work_ns[:, devices].T.copy(), cut_loads(problem, row, devices)
     room = problem.cluster.memory_bytes[devices].astype(np.float64)
     everything = row.persistent + row.outputs
     endless = np.full(len(devices), np.inf)
     filled = everything[None, :] / np.maximum(room, 1.0)[:, None]
     linked = np.where(np.isinf(cut), np.inf, 0.0)
+    persistent, everything = (np.tile(held, (len(devices), 1)) for held in (row.persistent, everything))
     return [
-        StageLoads(load, row.persistent, room, cut),
+        StageLoads(load, persistent, room, cut),
         StageLoads(load, everything, room, cut),
         StageLoads(filled, everything, endless, linked),
     ]
 
 
-def _transfers(
+def cut_loads(
     problem: Problem, row: LayerSums, devices: Int64[np.ndarray, " stages"]
 ) -> Float[np.ndarray, "stages cuts"]:
-    """The transfer time across each cut, in the slower direction; infinite if a needed link is missing."""
+    """The transfer time across each cut, in the slower direction; infinite if a needed link is missing.
+
+    Two stages in a row may be on one device, which sends nothing.
+    """
     cut = np.zeros((len(devices), len(row.persistent)))
     for stage in range(1, len(devices)):
         for way, (src, dst) in enumerate([(devices[stage - 1], devices[stage]), (devices[stage], devices[stage - 1])]):
+            if src == dst:
+                continue
             link = problem.cluster.link_index[src, dst]
             missing = np.where(row.crosses[way] > 0, np.inf, 0.0)
             sent_ns = missing if link == NO_LINK else row.send_ns[way, :, problem.link_rate[link]]
@@ -226,7 +236,7 @@ def _best_starts(load, held, room, cut):
             best, best_sent = np.inf, np.inf
             for begin in range(end - 1, stage - 1, -1):
                 here = load[stage, end] - load[stage, begin]
-                if here > best or held[end] - held[begin] > room[stage]:
+                if here > best or held[stage, end] - held[stage, begin] > room[stage]:
                     break  # a longer stage is slower and holds more
                 worst = max(here, slowest[stage, begin], cut[stage, begin])
                 total = sent[stage, begin] + cut[stage, begin]

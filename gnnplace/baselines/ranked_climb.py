@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ from gnnplace.moves.features import WorkingMemory, features, work
 from gnnplace.moves.neighbourhood import Devices, Neighbourhood, neighbourhood
 from gnnplace.moves.pool import Pool, distinct, fresh, from_there, some, together, unknown
 from gnnplace.moves.situation import Situation, situation
-from gnnplace.placement import Placement, Schedule
+from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Score, StepResult, score
 
@@ -131,15 +132,16 @@ def ranked_climb(
 ) -> Placement:
     """The best placement that the search evaluates; it respects `allowed` and is never worse than a `start` that does.
 
-    The evaluator must give timelines. A start that needs a missing link is returned. Raises ValueError if a unit is
-    allowed on no device.
+    Under `given` and `in-order` the priorities of the start stay. The evaluator must give timelines. A start that needs
+    a missing link is returned. Raises ValueError if a unit is allowed on no device.
     """
     around = neighbourhood(problem)
-    climb = _Climb(problem, budget.metered(evaluate), generator, schedule, ranks, drawn, around, work(around.terrain))
+    placed = partial(around.placement, schedule=schedule, priority=scheduled(start, schedule).priority)
+    climb = _Climb(problem, budget.metered(evaluate), generator, placed, ranks, drawn, around, work(around.terrain))
     device = around.start(start)
-    (result,) = climb.results([device])
+    (result,), _ = climb.scored([device])
     if result.timeline is None:
-        return around.placement(device, schedule)
+        return placed(device)
     here, turns = climb.here(device, result), RankingTurns(len(ranks))
     seen, pool, union = {int(hash_of(device))}, None, None
     while around.grains and (count := budget.allows(TOGETHER)):
@@ -149,8 +151,7 @@ def ranked_climb(
         if not tried:
             break
         seen |= {int(hash_of(device)) for device in tried}
-        results = climb.results(tried, here.score.limit_ns)
-        scores = [score(problem, result) for result in results]
+        results, scores = climb.scored(tried, here.score.limit_ns)
         turns.learn(whose, [_gain(here.score, reached) for reached in scores[len(tried) - len(chosen) :]])
         best = scores.index(min(scores))
         if scores[best] <= here.score and results[best].timeline is not None:
@@ -161,7 +162,7 @@ def ranked_climb(
             pool = climb.ranked(here, some(pool.moves, left[:KEPT]))
         else:
             union, pool = None, pool.some(left[:MOST_KEPT])
-    return around.placement(here.device, schedule)
+    return placed(here.device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,16 +172,17 @@ class _Climb:
     problem: Problem
     evaluate: Evaluator
     generator: np.random.Generator
-    schedule: Schedule
+    placed: Callable[[Devices], Placement]
     ranks: Sequence[Rank]
     drawn: int
     around: Neighbourhood
     scratch: WorkingMemory
 
-    def results(self, tried: Sequence[Devices], limit_ns: int | None = None) -> tuple[StepResult, ...]:
-        """The steps of placements, with their timelines."""
-        placements = [self.around.placement(device, self.schedule) for device in tried]
-        return self.evaluate(self.problem, placements, timeline=True, limit_ns=limit_ns)
+    def scored(self, tried: Sequence[Devices], limit_ns: int | None = None) -> tuple[Sequence[StepResult], list[Score]]:
+        """The steps of placements, with their timelines, and their scores."""
+        placements = [self.placed(device) for device in tried]
+        results = self.evaluate(self.problem, placements, timeline=True, limit_ns=limit_ns)
+        return results, [score(self.problem, result) for result in results]
 
     def here(self, device: Devices, result: StepResult) -> _Here:
         """A placement as the current one; its result has a timeline."""

@@ -20,6 +20,11 @@ memory. Each bound holds by itself. The module in brackets proves it:
 
 A bound that would show that no placement is feasible is left out.
 
+A step of several micro-batches may take many forms: replicas, shares, where copies stand. Its bounds are those of the
+form that is given. `bound_of_forms` holds for every form (`forms`), and adds one to them:
+
+- `traffic`: as `load`, with the transfers that a division of each micro-batch among unequal devices takes (`traffic`).
+
 With `fusion`, the bounds hold for every fusion of the ops too. They are the bounds of another problem, without fusion,
 in which a step takes no longer than any fused step (`unfused`). A fused op takes at least the sum, over its ops, of
 their arithmetic and of the time that the roofline does not explain, plus the launch of its heavy op if it has one
@@ -38,6 +43,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from gnnplace.bounds.channels import channels_ns
+from gnnplace.bounds.forms import bounds_of_forms
 from gnnplace.bounds.load import best_prices, load_ns, loads, op_prices
 from gnnplace.bounds.paths import Ends, best_window, ends, split_ns, through_ns
 from gnnplace.bounds.relaxed import NEVER, Relaxed, relaxed
@@ -57,14 +63,16 @@ _bounds: WeakKeyDictionary[Problem, Mapping[str, int]] = WeakKeyDictionary()
 
 def bounds(problem: Problem, fusion: bool = False) -> Mapping[str, int]:
     """Every lower bound in ns, by name. They are computed once and kept as long as the problem lives."""
-    if fusion:
-        return bounds(unfused(problem))
-    if problem not in _bounds:
-        priced, classes = relaxed(problem, MOST_PRICED), relaxed(problem, MOST_CLASSES)
-        critical_path_ns = longest_paths(problem.graph, priced.fastest_ns).critical_path_ns
+    posed = unfused(problem) if fusion else problem
+    if posed not in _bounds:
+        priced, classes = relaxed(posed, MOST_PRICED), relaxed(posed, MOST_CLASSES)
+        critical_path_ns = longest_paths(posed.graph, priced.fastest_ns).critical_path_ns
         by_name = {"critical-path": critical_path_ns} | _loads_and_paths(priced, classes)
-        _bounds[problem] = {name: bound for name, bound in by_name.items() if bound < NEVER}
-    return _bounds[problem]
+        if posed.graph.copies is not None and not fusion:  # a sum that is fused moves fewer bytes
+            of_forms = bounds_of_forms(posed)
+            by_name |= {name: max(bound, by_name.get(name, 0)) for name, bound in of_forms.items()}
+        _bounds[posed] = {name: bound for name, bound in by_name.items() if bound < NEVER}
+    return _bounds[posed]
 
 
 def lower_bound(problem: Problem, fusion: bool = False) -> int:
@@ -76,6 +84,21 @@ def bound_name(problem: Problem, fusion: bool = False) -> str:
     """The name of the largest lower bound; the first on a tie."""
     by_name = bounds(problem, fusion)
     return max(by_name, key=lambda name: by_name[name])
+
+
+def bound_of_forms(problem: Problem) -> int:
+    """The largest lower bound in ns on the steps of a problem in every form; of one micro-batch, `lower_bound`."""
+    return max(_of_forms(problem).values())
+
+
+def bound_of_forms_name(problem: Problem) -> str:
+    """The name of the largest lower bound on the steps in every form; the first on a tie."""
+    by_name = _of_forms(problem)
+    return max(by_name, key=lambda name: by_name[name])
+
+
+def _of_forms(problem: Problem) -> Mapping[str, int]:
+    return bounds(problem) if problem.graph.copies is None else bounds_of_forms(problem)
 
 
 def least_times(problem: Problem) -> LeastTimes:

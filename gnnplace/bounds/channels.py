@@ -19,6 +19,7 @@ The rest is what is alive at once on any devices (`memory.need`). Any non-negati
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ from gnnplace.units.units import persistent_bytes
 
 RATIOS = 100  # units without state are added up if the ratios of their times on classes agree up to 1 / RATIOS
 MOST_READS = 20_000  # if there are more reads, only those of the largest outputs count
-SECONDS = 20.0  # the time limit of the solver; without its prices there is no bound
+LIMIT = {"time_limit": 20.0}  # of the solver, in seconds; without its prices there is no bound
 ERROR = 1e-9  # an upper bound on rounding errors, as a share of the sum of all magnitudes
 
 
@@ -66,32 +67,55 @@ def channels_ns(relaxed: Relaxed) -> int:
     if (relaxed.memory_bytes.astype(np.float64) * relaxed.num_devices >= held.total_bytes).all():
         return 0
     lp = program(relaxed, held.alive_bytes)
-    if not lp.leaving_ns.size or (prices := _solved(lp)) is None:
-        return 0
-    return _value_ns(lp, prices)
+    return proved_ns(lp) if lp.leaving_ns.size else 0
+
+
+def proved_ns(lp: ChannelProgram, limit: Mapping[str, int | float] = LIMIT) -> int:
+    """The bound in ns that the solver's prices prove; 0 if it finds none within this limit."""
+    prices = _solved(lp, limit)
+    return 0 if prices is None else _value_ns(lp, prices)
 
 
 def program(relaxed: Relaxed, rest_bytes: int) -> ChannelProgram:
     """The program of a relaxed problem; `rest_bytes` are alive at once besides persistent bytes."""
-    graph, unit, classes = relaxed.graph, relaxed.units.unit, relaxed.num_classes
-    time_ns, forbidden = (
-        np.zeros((relaxed.units.num_units, classes)),
-        np.zeros((relaxed.units.num_units, classes), dtype=np.int64),
-    )
-    np.add.at(time_ns, unit, np.where(relaxed.time_ns < NEVER, relaxed.time_ns, 0))
-    np.add.at(forbidden, unit, relaxed.time_ns >= NEVER)
-    state = persistent_bytes(graph, relaxed.units)
+    state = persistent_bytes(relaxed.graph, relaxed.units)
     reads = _reads(relaxed, state)
     outputs, reads[0] = np.unique(reads[0], return_inverse=True)
-    capacity = np.maximum(1.0, relaxed.memory_bytes * relaxed.num_devices.astype(np.float64))
     leaving_ns, channels = _leaving(relaxed, outputs)
+    return of_units(relaxed, unit_times(relaxed), state, reads, leaving_ns, channels, rest_bytes)
+
+
+def unit_times(relaxed: Relaxed) -> Float[np.ndarray, "units classes"]:
+    """The time of each unit on each class; infinite where it is forbidden."""
+    time_ns = np.zeros((relaxed.units.num_units, relaxed.num_classes))
+    np.add.at(time_ns, relaxed.units.unit, np.where(relaxed.time_ns < NEVER, relaxed.time_ns, np.inf))
+    return time_ns
+
+
+def of_units(
+    relaxed: Relaxed,
+    time_ns: Float[np.ndarray, "units classes"],
+    state: Int64[np.ndarray, " units"],
+    reads: Int64[np.ndarray, "3 reads"],
+    leaving_ns: Float[np.ndarray, "outputs classes"],
+    channels: Float[np.ndarray, " classes"],
+    rest_bytes: int,
+    ratios: int = RATIOS,
+) -> ChannelProgram:
+    """The program of units with these times and bytes of state.
+
+    Units without state that read nothing are added up if the ratios of their times agree up to 1 / `ratios`.
+    """
+    capacity = np.maximum(1.0, relaxed.memory_bytes * relaxed.num_devices.astype(np.float64))
+    legal, reads = np.isfinite(time_ns), reads.copy()
     alone = state == 0
     alone[reads[1:]] = False
     apart = np.flatnonzero(~alone)
-    times, legal = _summed(time_ns[alone], forbidden[alone] == 0)
+    time_ns = np.where(legal, time_ns, 0.0)
+    times, may = _summed(time_ns[alone], legal[alone], ratios)
     reads[1:] = np.searchsorted(apart, reads[1:])
     return ChannelProgram(
-        time_ns=np.concatenate([time_ns[apart], times]), legal=np.concatenate([forbidden[apart] == 0, legal]),
+        time_ns=np.concatenate([time_ns[apart], times]), legal=np.concatenate([legal[apart], may]),
         held=np.concatenate([state[apart], np.zeros(len(times))])[:, None] / capacity, rest=rest_bytes / capacity,
         leaving_ns=leaving_ns, reads=reads, streams=(relaxed.streams * relaxed.num_devices).astype(np.float64),
         channels=channels,
@@ -141,18 +165,18 @@ def _leaving(
 
 
 def _summed(
-    time_ns: Float[np.ndarray, "units classes"], legal: Bool[np.ndarray, "units classes"]
+    time_ns: Float[np.ndarray, "units classes"], legal: Bool[np.ndarray, "units classes"], ratios: int
 ) -> tuple[Float[np.ndarray, "sums classes"], Bool[np.ndarray, "sums classes"]]:
     """The sums of units whose times have the same ratios. The least time is exact, the others are rounded down."""
     least = np.where(legal, time_ns, np.inf).min(axis=1, initial=np.inf)
-    ratio = np.where(legal, np.floor(RATIOS * np.log(np.maximum(time_ns, 1.0) / np.maximum(least, 1.0)[:, None])), -1.0)
+    ratio = np.where(legal, np.floor(ratios * np.log(np.maximum(time_ns, 1.0) / np.maximum(least, 1.0)[:, None])), -1.0)
     kinds, of = np.unique(ratio, axis=0, return_inverse=True)
     total = np.bincount(of.ravel(), weights=least, minlength=len(kinds))
-    return np.exp(np.maximum(kinds, 0.0) / RATIOS) * total[:, None] * (1 - ERROR), kinds >= 0
+    return np.exp(np.maximum(kinds, 0.0) / ratios) * total[:, None] * (1 - ERROR), kinds >= 0
 
 
-def _solved(lp: ChannelProgram) -> RowPrices | None:
-    """The prices of the rows at the solver's optimum; None if it finds none in time."""
+def _solved(lp: ChannelProgram, options: Mapping[str, int | float] = LIMIT) -> RowPrices | None:
+    """The prices of the rows at the solver's optimum; None if it finds none under these options."""
     from scipy.optimize import linprog  # with sparse arrays half a second, which most steps needn't wait
     from scipy.sparse import csr_array
 
@@ -166,7 +190,7 @@ def _solved(lp: ChannelProgram) -> RowPrices | None:
     most = np.concatenate([lp.legal.ravel().astype(np.float64), np.ones(step - units * classes), [np.inf]])
     solved = linprog(
         np.eye(1, step + 1, step)[0], A_ub=table, b_ub=limit, A_eq=whole, b_eq=np.ones(units + 1),
-        bounds=np.stack([np.zeros(step + 1), most], axis=1), method="highs", options={"time_limit": SECONDS},
+        bounds=np.stack([np.zeros(step + 1), most], axis=1), method="highs", options=dict(options),
     )  # fmt: skip
     if solved.status != 0:
         return None

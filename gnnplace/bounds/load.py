@@ -18,7 +18,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 
 from gnnplace.bounds.highs import LinearProgram, solved
 from gnnplace.bounds.relaxed import NEVER, Relaxed
@@ -46,14 +46,14 @@ class Prices(NamedTuple):
     memory: Float[np.ndarray, " classes"]
 
 
-def loads(relaxed: Relaxed, among: np.ndarray | None = None) -> Loads:
-    """The loads of units that consist only of the ops `among` (a mask; None: all ops)."""
+def loads(relaxed: Relaxed, among: np.ndarray | None = None, times: Int64[np.ndarray, " ops"] | None = None) -> Loads:
+    """The loads of units that consist only of the ops `among` (a mask; None: all ops), each run `times` times."""
     ops = np.arange(relaxed.graph.num_ops) if among is None else np.flatnonzero(among)
     labels, unit = np.unique(relaxed.units.unit[ops], return_inverse=True)
-    single = _op_loads(relaxed)
+    single, often = _op_loads(relaxed), 1 if times is None else times[ops, None]
     time, share = (np.zeros((len(labels), relaxed.num_classes)) for _ in range(2))
-    np.add.at(time, unit, single.time_ns[ops])
-    np.add.at(share, unit, single.share[ops])
+    np.add.at(time, unit, single.time_ns[ops] * often)
+    np.add.at(share, unit, single.share[ops] * often)
     return Loads(time, share, single.streams)
 
 

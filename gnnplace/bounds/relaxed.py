@@ -27,7 +27,8 @@ class Relaxed:
 
     `time_ns` is `NEVER` if no device of the class allows the op and has the memory; an op that fits nowhere keeps its
     times. `held_bytes` is the memory that an op certainly holds at the end of the step: its persistent bytes and its
-    results, except aliases.
+    results, except aliases. `by_way_ns[e]` is the least delay of edge e to any other device if other ops may carry its
+    data there, by way of other devices or in parts (as sums of gradients do); `NONE` for an edge without such ops.
     """
 
     problem: Problem
@@ -38,6 +39,7 @@ class Relaxed:
     streams: Int64[np.ndarray, " classes"]
     memory_bytes: Int64[np.ndarray, " classes"]
     num_devices: Int64[np.ndarray, " classes"]
+    by_way_ns: Int64[np.ndarray, " edges"] | None = None
 
     @property
     def graph(self) -> ComputationGraph:
@@ -67,6 +69,8 @@ class Relaxed:
             edge_ns = np.full(graph.num_edges, max(1, latency), dtype=np.int64)
             edge_ns[data] = hop * self.problem.transfer_ns[graph.edge_data[data], rate] + latency
             delay[:, a, b] = np.minimum(delay[:, a, b], edge_ns)
+        if self.by_way_ns is not None:
+            delay = np.where((self.by_way_ns == NONE)[:, None, None], delay, self.by_way_ns[:, None, None])
         delay[self.units.unit[graph.edge_src] == self.units.unit[graph.edge_dst]] = NEVER
         return delay
 
@@ -76,9 +80,21 @@ def relaxed(problem: Problem, most_classes: int) -> Relaxed:
 
     If it would have more than `most_classes` classes, it has one class with the best values of all devices.
     """
-    graph, closure = problem.graph, units(problem.graph, "ops")
-    held = _held_bytes(graph)
-    legal = _legal(problem, closure)
+    closure = units(problem.graph, "ops")
+    needed = needed_bytes(problem.graph, closure)
+    return relaxed_by(problem, most_classes, closure, needed, held_bytes(problem.graph))
+
+
+def relaxed_by(
+    problem: Problem,
+    most_classes: int,
+    closure: Units,
+    needed: Int64[np.ndarray, " ops"],
+    held: Int64[np.ndarray, " ops"],
+    by_way_ns: Int64[np.ndarray, " edges"] | None = None,
+) -> Relaxed:
+    """The relaxed problem, whose ops need these bytes on their devices while they run, and hold these at the end."""
+    legal = _legal(problem, closure, needed)
     time_ns = np.where(legal, problem.time_ns, NEVER)
     streams, memory = problem.cluster.streams, problem.cluster.memory_bytes
     class_of = _classes(time_ns, np.stack([streams, memory]))
@@ -88,7 +104,7 @@ def relaxed(problem: Problem, most_classes: int) -> Relaxed:
     return Relaxed(
         problem, closure, class_of, np.stack([time_ns[:, rows].min(axis=1) for rows in members], axis=1), held,
         np.array([streams[rows].max() for rows in members]), np.array([memory[rows].max() for rows in members]),
-        np.array([rows.sum() for rows in members]),
+        np.array([rows.sum() for rows in members]), by_way_ns,
     )  # fmt: skip
 
 
@@ -101,17 +117,17 @@ def _classes(
     return np.array([number[column] for column in columns], dtype=np.int32)
 
 
-def _legal(problem: Problem, units: Units) -> Bool[np.ndarray, "ops devices"]:
+def _legal(problem: Problem, units: Units, needed: Int64[np.ndarray, " ops"]) -> Bool[np.ndarray, "ops devices"]:
     """True if an op's whole unit is allowed and fits. A unit that fits nowhere counts as allowed everywhere."""
     memory = problem.cluster.memory_bytes
-    possible = problem.allowed & (needed_bytes(problem.graph, units)[:, None] <= memory)
+    possible = problem.allowed & (needed[:, None] <= memory)
     forbidden = np.zeros((units.num_units, problem.num_devices), dtype=np.int64)
     np.add.at(forbidden, units.unit, ~possible)
     legal = forbidden == 0
     return (legal | ~legal.any(axis=1, keepdims=True))[units.unit]
 
 
-def _held_bytes(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
+def held_bytes(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
     """Persistent bytes and results of each op.
 
     A device holds all of its results at once when the last op that produces one starts.

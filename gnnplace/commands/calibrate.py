@@ -60,12 +60,12 @@ def main(chosen: argparse.Namespace) -> int:
         from gnnplace.formats.clusters import write_cluster
         from gnnplace.isolation.outcome import MeasurementError
         from gnnplace.sources import graphs as sources
-        from gnnplace.sources.workload import LOADER
+        from gnnplace.sources.workload import MICRO_BATCH_LOADER
     template = sources.cluster(chosen.cluster) if chosen.cluster else machine(Path(chosen.output).stem, chosen.receive)
     profiles = []
     try:
         for workload in chosen.workload:
-            with Host(LOADER, workload, chosen.seed, limit_s=chosen.limit) as host:
+            with Host(MICRO_BATCH_LOADER, workload, chosen.seed, limit_s=chosen.limit) as host:
                 profiles.append((host.graph, profile(host, template, STEPS)))
     except MeasurementError as failed:
         terminal.warn(f"gnnplace calibrate: {failed}")

@@ -8,15 +8,15 @@ import numpy as np
 from jaxtyping import Int64
 
 from gnnplace.baselines.searching.clock import compiling_s, watch_compiling
-from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.choices import BEST
+from gnnplace.graph import ComputationGraph
 from gnnplace.kept import folder, why_not
-from gnnplace.portfolio.candidates import Candidate
+from gnnplace.portfolio.candidates import Candidate, bound_of_all, leaves_form
 from gnnplace.portfolio.comparison import Say
 from gnnplace.portfolio.rounds import Progress
 from gnnplace.problems import Problem
-from gnnplace.report import terminal
-from gnnplace.result import FEASIBLE, Score, StepResult, metrics
+from gnnplace.report import step_words, terminal
+from gnnplace.result import FEASIBLE, Score, StepResult, metrics, micro_batch_ns
 
 Column = tuple[str, ...]
 MOST_WIDTH = 140
@@ -71,18 +71,22 @@ def print_table(problem: Problem, candidates: Sequence[Candidate], more: Sequenc
 
     `more` are further columns, each with its header first.
     """
-    title = f"{problem.graph.name} ({problem.num_ops:,} ops) on {problem.cluster.name}"
+    graph = problem.graph
+    title = f"{step_words.named(graph)} ({problem.num_ops:,} ops) on {problem.cluster.name}"
     columns = [
         ("planner", *(f"{candidate.planner}{proof(problem, candidate)}" for candidate in candidates)),
         (f"{_schedule(candidates)}\nms", *(terminal.ms(candidate.result.step_time_ns) for candidate in candidates)),
+        *_each(graph, candidates),
         ("fifo\nms", *(terminal.ms(candidate.fifo(problem).step_time_ns) for candidate in candidates)),
         *_metrics(problem, candidates),
         *more,
     ]
     header, *rows = zip(*columns, strict=True)
-    bounds = {f"lower bound ({bound_name(problem)})": lower_bound(problem)}
+    bound_ns, bound = bound_of_all(problem)
+    bounds = {f"lower bound ({bound})": bound_ns}
     if some_fused(candidates):
-        bounds[f"of every fusion ({bound_name(problem, fusion=True)})"] = lower_bound(problem, fusion=True)
+        fused_ns, bound = bound_of_all(problem, fused=True)
+        bounds[f"of every fusion{' in the given form' if leaves_form(problem) else ''} ({bound})"] = fused_ns
     last = [(name, terminal.ms(bound), *[""] * (len(columns) - 2)) for name, bound in bounds.items()]
     terminal.print_table(header, [*rows, *last], title, MOST_WIDTH)
     terminal.say(
@@ -90,11 +94,20 @@ def print_table(problem: Problem, candidates: Sequence[Candidate], more: Sequenc
     )
     terminal.say(
         f"channel: share of the step in which the busiest one is occupied; idle: share for {_idle_devices(problem)}"
+        f"{step_words.as_given(graph)}"
     )
     print_reasons(
         "infeasible",
         {candidate.planner: why for candidate in candidates if (why := candidate.result.infeasible) is not None},
     )
+
+
+def _each(graph: ComputationGraph, candidates: Sequence[Candidate]) -> list[Column]:
+    """The column of the step time for each micro-batch; none for a step of one."""
+    if graph.micro_batches == 1:
+        return []
+    times = (micro_batch_ns(candidate.result.step_time_ns, graph.micro_batches) for candidate in candidates)
+    return [(f"a {step_words.one(graph)}\nms", *map(terminal.ms, times))]
 
 
 def print_reasons(what: str, reasons: Mapping[str, str]) -> None:
@@ -117,7 +130,7 @@ def _schedule(candidates: Sequence[Candidate]) -> str:
 
 
 def _metrics(problem: Problem, candidates: Sequence[Candidate]) -> list[Column]:
-    bounds = [lower_bound(problem, candidate.placement.fusion is not None) for candidate in candidates]
+    bounds = [bound_of_all(problem, each.placement.fusion is not None)[0] for each in candidates]
     measures = [
         metrics(problem.cluster, candidate.result, bound) for candidate, bound in zip(candidates, bounds, strict=True)
     ]

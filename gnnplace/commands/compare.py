@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gnnplace.commands import options
+from gnnplace.commands import form_options, options
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser, Several, importing
 from gnnplace.complaints import printable
 from gnnplace.report import terminal
@@ -88,7 +88,8 @@ def _proposed(
     from gnnplace.portfolio.portfolio import Options, budget
 
     say, progress = candidate_table.news(chosen.quiet), candidate_table.progress(chosen.quiet)
-    settings = Options(seed=chosen.seed, schedule=chosen.schedule, progress=progress)
+    may_change = form_options.may_change(chosen)
+    settings = Options(seed=chosen.seed, schedule=chosen.schedule, forms=may_change, progress=progress)
 
     def every(problem: Problem, more: Mapping[str, Planner], stages: Stages | None = None) -> list[Candidate]:
         limit = budget(problem, chosen.budget, chosen.evaluations)
@@ -117,7 +118,8 @@ def _write(chosen: argparse.Namespace, problem: Problem, candidates: Sequence[Ca
         atomic.write_text(chosen.csv, rows.to_csv(index=False))
     if chosen.report is not None and candidates[0].result.infeasible is None:
         rivals = [Rival(each.planner, each.result) for each in candidates]
-        write_step_report(chosen.report, problem, candidates[0].placement, options.origin(chosen), rivals)
+        first = candidates[0]
+        write_step_report(chosen.report, first.form or problem, first.placement, options.origin(chosen), rivals)
 
 
 def _policies(chosen: argparse.Namespace) -> dict[str, Planner]:
@@ -148,20 +150,21 @@ def _document(
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from gnnplace.bounds.bounds import bound_name, lower_bound
     from gnnplace.caveats import caveats
     from gnnplace.commands import candidate_table
     from gnnplace.portfolio import planners
+    from gnnplace.portfolio.candidates import bound_of_all
 
+    bound_ns, bound = bound_of_all(problem)
     rows = [candidate.row(problem) for candidate in candidates]
     return {
         "graph": problem.graph.name,
         "cluster": problem.cluster.name,
         "ops": problem.num_ops,
-        "bound_ns": lower_bound(problem),
+        "bound_ns": bound_ns,
         "schedule": chosen.schedule,
-        "bound": bound_name(problem),
-        "fused_bound_ns": lower_bound(problem, fusion=True) if candidate_table.some_fused(candidates) else None,
+        "bound": bound,
+        "fused_bound_ns": bound_of_all(problem, fused=True)[0] if candidate_table.some_fused(candidates) else None,
         "constraint": asdict(options.constraint(chosen)),
         "planners": [
             row | {"op_step_time_ns": prices[row["planner"]]} if row["planner"] in prices else row for row in rows

@@ -11,7 +11,11 @@ from gnnplace.commands.usage import DONE, Parser, importing
 from gnnplace.report import terminal
 
 if TYPE_CHECKING:
+    from gnnplace.formats.placements import About
+    from gnnplace.graph import ComputationGraph
+    from gnnplace.placement import Placement
     from gnnplace.problems import Problem
+    from gnnplace.report.beside import Beside
     from gnnplace.report.explanation import Explanation, Move, PartExplanation
 
 PURPOSE = """The critical chain of a placed step, what a faster device or link would bring, and which modules would be \
@@ -45,46 +49,99 @@ def main(chosen: argparse.Namespace) -> int:
         from gnnplace.bounds.bounds import bound_name, lower_bound
         from gnnplace.caveats import caveats
         from gnnplace.formats.placements import read_about, read_placement
+        from gnnplace.report import step_words
         from gnnplace.report.explanation import Explanation, explain, explain_part
         from gnnplace.report.step_report import write_step_report
         from gnnplace.sources import graphs as sources
-    problem = options.problem(chosen)
+    problem = options.problem(chosen, chosen.placement)
+    graph = problem.graph
     placement = read_placement(chosen.placement, problem.graph, sources.cluster(chosen.cluster))
     explanation = explain(problem, placement) if chosen.part is None else explain_part(problem, placement, chosen.part)
+    about = read_about(chosen.placement)
+    pair = None if chosen.part is not None else _beside(problem, placement, about)
     if chosen.report is not None:
-        origin = options.origin(chosen, read_about(chosen.placement).provenance)
-        write_step_report(chosen.report, problem, placement, origin)
+        origin = options.origin(chosen, about.provenance)
+        write_step_report(chosen.report, problem, placement, origin, beside=about.alternatives)
     if chosen.json:
-        terminal.print_json(_document(explanation) | {"warnings": caveats(problem.graph)})
+        more = {} if pair is None else {"beside": _compared(pair)}
+        fields = _document(graph, explanation) | _each(graph, explanation)
+        terminal.print_json(fields | more | {"warnings": caveats(graph)})
     elif isinstance(explanation, Explanation):
         fused = placement.fusion is not None
         bound = terminal.bounded(lower_bound(problem, fused), bound_name(problem, fused), None)
-        terminal.say(
-            f"{problem.graph.name} on {problem.cluster.name}: {terminal.milliseconds(explanation.step_time_ns)}; bound "
-            f"{bound}",
-            "",
-        )
-        _print(explanation)
+        where, time = f"{step_words.named(graph)} on {problem.cluster.name}", explanation.step_time_ns
+        terminal.say(f"{where}: {step_words.for_each(graph, time)}; bound {bound}{step_words.as_given(graph)}", "")
+        if pair is not None:
+            _print_beside(pair)
+        _print(graph, explanation)
     else:
         _print_part(problem, explanation)
     return DONE
 
 
-def _document(explanation: Explanation | PartExplanation) -> dict[str, object]:
-    """The fields as a JSON object; their rows are objects, too."""
+def _each(graph: ComputationGraph, explanation: Explanation | PartExplanation) -> dict[str, object]:
+    """The number of micro-batches, and the step time for each, as `predicted` of a placement has them."""
+    from gnnplace.result import micro_batch_ns
+
+    if (number := graph.micro_batches) == 1:
+        return {}
+    return {"micro_batches": number, "micro_batch_time_ns": micro_batch_ns(explanation.step_time_ns, number)}
+
+
+def _beside(problem: Problem, placement: Placement, about: About) -> Beside | None:
+    """The placement beside the best rule that its document names, which is planned again; None if it names none."""
+    from gnnplace.portfolio import forms
+    from gnnplace.report.alternatives import word
+    from gnnplace.report.beside import beside
+    from gnnplace.simulator.simulator import simulate
+
+    for step in () if about.alternatives is None else about.alternatives.steps:
+        if step.plan or step.infeasible is not None:
+            continue
+        rule = forms.again(step.planner, problem, step.micro_batches, simulate)
+        if rule is not None and rule.form is not None and rule.step_time_ns is not None:
+            return beside((problem, placement), (rule.form, rule.placement), word(step))
+    return None
+
+
+def _compared(pair: Beside) -> dict[str, object]:
+    """The fields of a comparison with a rule as JSON objects."""
+
+    def account(name: str) -> dict[str, object]:
+        each = getattr(pair, name)
+        return each._asdict() | {"days": {device: day._asdict() for device, day in each.days.items()}}
+
+    return {"plan": account("plan"), "rule": account("rule"), "elsewhere": pair.elsewhere._asdict()}
+
+
+def _print_beside(pair: Beside) -> None:
+    from gnnplace.report import beside
+
+    terminal.say(f"Beside {pair.rule.name}, the best rule")
+    terminal.print_table(beside.header(pair), beside.rows(pair))
+    terminal.say("", *beside.sentences(pair), "")
+
+
+def _document(graph: ComputationGraph, explanation: Explanation | PartExplanation) -> dict[str, object]:
+    """The fields as a JSON object; their rows are objects, too. A step of one micro-batch names none."""
     from dataclasses import asdict
 
-    rows = ("chain", "changes", "moves")
+    rows, left_out = ("chain", "changes", "moves"), {"micro_batches"} if graph.copies is None else set()
     return asdict(explanation) | {
-        key: [row._asdict() for row in getattr(explanation, key)] for key in rows if hasattr(explanation, key)
+        key: [
+            {name: each for name, each in row._asdict().items() if name not in left_out}
+            for row in getattr(explanation, key)
+        ]
+        for key in rows
+        if hasattr(explanation, key)
     }
 
 
-def _print(explanation: Explanation) -> None:
+def _print(graph: ComputationGraph, explanation: Explanation) -> None:
     from gnnplace.report import explanation as rows_of
 
     terminal.say("The critical chain: what the end of the step waited for, back to its start")
-    terminal.print_table(rows_of.CHAIN_HEADER, rows_of.chain_rows(explanation))
+    terminal.print_table(*rows_of.chain_table(explanation, graph))
     terminal.say("", "The chain by place")
     terminal.print_table(rows_of.PLACES_HEADER, rows_of.places_rows(explanation))
     terminal.say("", "What to change first, with the same placement")
@@ -97,6 +154,8 @@ def _print(explanation: Explanation) -> None:
 
 
 def _print_part(problem: Problem, part: PartExplanation) -> None:
+    from gnnplace.report import step_words
+
     rows = [
         (
             "stands on",
@@ -107,7 +166,7 @@ def _print_part(problem: Problem, part: PartExplanation) -> None:
         ("begins", f"{terminal.ms(part.start_ns)} ms: {part.waits[0]}"),
         *(("and that" if number else "because", why) for number, why in enumerate(part.waits[1:])),
     ]
-    terminal.print_table((f"{part.name} of {problem.graph.name}", ""), rows)
+    terminal.print_table((f"{part.name} of {step_words.named(problem.graph)}", ""), rows)
     _print_moves(part.moves, part.step_time_ns, "Elsewhere")
 
 

@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from gnnplace.commands import options
+from gnnplace.commands import form_options, options, values
 from gnnplace.commands.usage import DONE, Parser, importing
 from gnnplace.complaints import UsageError
 from gnnplace.exports.refusal import UnsayableError
-from gnnplace.exports.targets import TARGETS, Model, export
+from gnnplace.exports.targets import TARGETS, Model, check_micro_batches, export
 from gnnplace.report import terminal
 
 
@@ -28,7 +28,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "-o",
         "--output",
         metavar="PATH",
-        type=options.new_path,
+        type=values.new_path,
         required=True,
         help="the file or the new folder to write",
     )
@@ -48,13 +48,14 @@ def main(chosen: argparse.Namespace) -> int:
         from gnnplace.formats.placements import read_placement
         from gnnplace.sources import graphs as sources
     say, model = terminal.progress(chosen.quiet), Model(chosen.graph, dict(chosen.dim), tuple(chosen.fetch))
-    cluster = sources.cluster(chosen.cluster)
-    with sources.opened(chosen.graph, options.reading(chosen)) as (graph, trial):
-        problem = sources.costed(graph, cluster, chosen.costs, say, terminal.warn)
-        placement = read_placement(chosen.placement, problem.graph, cluster)
-        try:
+    cluster, step = sources.cluster(chosen.cluster), form_options.parallelism(chosen, chosen.placement)
+    try:
+        check_micro_batches(chosen.to, step.micro_batches)  # before the graph is captured
+        with sources.opened(chosen.graph, options.reading(chosen)) as (graph, trial):
+            problem = sources.costed(graph, cluster, chosen.costs, say, terminal.warn, step)
+            placement = read_placement(chosen.placement, problem.graph, cluster)
             export(problem, placement, chosen.to, chosen.output, model, terminal.warn, trial)
-        except UnsayableError as refused:
-            raise UsageError(f"--to {refused}") from refused
+    except UnsayableError as refused:
+        raise UsageError(f"--to {refused}") from refused
     say(f"written to {chosen.output}")
     return DONE

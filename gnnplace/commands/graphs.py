@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from gnnplace.choices import FAMILIES
-from gnnplace.commands import options
+from gnnplace.commands import options, values
 from gnnplace.commands.usage import DONE, Parser, importing, parsed_action
 from gnnplace.corpus.splits import Split
 from gnnplace.report import terminal
@@ -66,8 +66,8 @@ def _synthetic_parser() -> Parser:
         "graphs synthetic", "A synthetic graph as JSON: a drawn shape whose ops cost what ops of real graphs cost."
     )
     parser.add_argument("family", choices=FAMILIES, metavar="FAMILY", help=", ".join(FAMILIES))
-    parser.add_argument("--ops", type=options.count, required=True, metavar="N", help="how many ops")
-    parser.add_argument("--seed", type=options.seed, default=0, help="another seed, another graph")
+    parser.add_argument("--ops", type=values.count, required=True, metavar="N", help="how many ops")
+    parser.add_argument("--seed", type=values.seed, default=0, help="another seed, another graph")
     parser.add_argument(
         "--width", type=int, help="ops side by side, or chains of a fork; the family's default unless given"
     )
@@ -102,6 +102,7 @@ def _list(chosen: argparse.Namespace) -> int:
 
 def _show(chosen: argparse.Namespace) -> int:
     with importing():
+        from gnnplace.report import step_words
         from gnnplace.report.graph_summary import fastest_ns, summary
     problem = options.problem(chosen)
     if chosen.picture is not None:
@@ -112,11 +113,11 @@ def _show(chosen: argparse.Namespace) -> int:
     if chosen.json:
         terminal.print_json(facts)
     else:
-        _print(facts)
+        _print(facts, step_words.named(problem.graph))
     return DONE
 
 
-def _print(facts: dict[str, Any]) -> None:
+def _print(facts: dict[str, Any], name: str) -> None:
     rows = [
         ("ops", f"{facts['ops']:,}, of them {facts['ops_without_kernel']:,} without a kernel"),
         ("edges", f"{facts['edges']:,}, of them {facts['control_edges']:,} control"),
@@ -129,7 +130,7 @@ def _print(facts: dict[str, Any]) -> None:
         ("work / critical path", f"{facts['parallelism']:.2f}"),
         ("bound of any placement", terminal.bounded(facts["bound_ns"], facts["bound"], None)),
     ]
-    terminal.print_table((f"{facts['name']} on {facts['cluster']}", ""), rows)
+    terminal.print_table((f"{name} on {facts['cluster']}", ""), rows)
     _print_shares("kind", facts["kinds"])
     _print_shares("phase", facts["phases"])
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from gnnplace.choices import SCHEDULES, ProtocolName, SearchName
-from gnnplace.commands import options
+from gnnplace.commands import form_options, options, values
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, Parser, importing
+from gnnplace.complaints import UsageError
 from gnnplace.isolation.under_way import temporary_folder
 from gnnplace.report import terminal
 from gnnplace.version import VERSION
@@ -53,6 +54,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--costs", metavar="FILE", help="measured costs of the step, from `gnnplace profile`, instead of a roofline"
     )
+    form_options.add_arguments(parser)
     placed = parser.add_mutually_exclusive_group(required=True)
     placed.add_argument("--placement", metavar="PLACEMENT", help="a placement: a JSON file")
     placed.add_argument("--planner", metavar="NAME", help="plan it now, with a planner that `gnnplace compare` lists")
@@ -84,7 +86,7 @@ def _add_search_arguments(parser: Parser) -> None:
         help="improve it by --evaluations real steps; learned: guided by the policy that comes with the package",
     )
     explained = f"placements that --search measures; {EVALUATIONS} unless given"
-    parser.add_argument("--evaluations", metavar="N", type=options.positive, help=explained)
+    parser.add_argument("--evaluations", metavar="N", type=values.positive, help=explained)
     explained = "keeps the steps that --search measures: the same command goes on from there"
     options.add_file_argument(parser, "--ledger", metavar="FILE", explained=explained)
 
@@ -102,6 +104,7 @@ def main(chosen: argparse.Namespace) -> int:
         from gnnplace.result import known
         from gnnplace.sources import graphs as sources
         from gnnplace.sources.workload import LOADER
+    _refuse_other_steps(chosen)
     started = time.perf_counter_ns()
     hosts = LastingHost(partial(Host, LOADER, chosen.workload, chosen.seed, limit_s=chosen.limit))
     try:
@@ -124,6 +127,22 @@ def main(chosen: argparse.Namespace) -> int:
             write_placement(chosen.output, problem.graph, cluster, placement, simulated, provenance)
         (_print_json if chosen.json else _print)(chosen, step, simulated)
     return DONE
+
+
+def _refuse_other_steps(chosen: argparse.Namespace) -> None:
+    """Refuses, before the workload is loaded, options for micro-batches, whose number it says itself, and placements of
+    forms that it does not run.
+    """
+    from gnnplace.formats.placements import read_about
+
+    for path in (chosen.placement, None if chosen.against == NO_REFERENCE else chosen.against):
+        if path and (refusal := read_about(path).parallelism.form_refusal()) is not None:
+            raise UsageError(f"{path}: {refusal}")
+    if (number := form_options.parallelism(chosen).micro_batches) > 1:
+        raise UsageError(
+            f"--micro-batches {number}: measure runs the step that its workload says, such as TorchStep(..., "
+            f"micro_batches={number})"
+        )
 
 
 def _placement(chosen: argparse.Namespace, problem: Problem, cluster: Cluster) -> Placement:
@@ -208,7 +227,7 @@ def _print_json(chosen: argparse.Namespace, step: MeasuredStep, simulated: Predi
         "peak_memory_bytes": dict(zip(names, measurement.peak_memory_bytes, strict=True)),
         "devices": dict(zip(names, measurement.devices, strict=True)), "difference": vars(measurement.difference),
         "load": measurement.load._asdict(),
-        "simulated": simulated.model_dump(),
+        "simulated": simulated.model_dump(exclude_unset=True),
     }  # fmt: skip
     if step.reference is not None:
         step_ns = step.reference.step_ns

@@ -1,15 +1,13 @@
-"""Arguments that several commands share: their parsing, the checks of their values, and the objects they stand for."""
+"""Arguments that several commands share: their options, checks of several options, and the objects they stand for."""
 
 from __future__ import annotations
 
 import argparse
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from gnnplace.choices import BEST, GRANULARITIES, SCHEDULES, Format, Mode, Schedule
+from gnnplace.choices import BEST, GRANULARITIES, RULES, Format, Mode, Schedule
+from gnnplace.commands import form_options, values
 from gnnplace.commands.usage import Parser, Several, importing
-from gnnplace.knobs import MOST_SEED
 from gnnplace.report import terminal
 
 if TYPE_CHECKING:
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from gnnplace.report.step_report import Origin
     from gnnplace.sources.graphs import Reading
 
-MOST_DIGITS = 30  # of a number
+LARGE_STEP = 100_000  # ops, from which on making them is announced
 CLUSTER = (
     "a cluster: a JSON file likewise, a preset such as k40-2, a machine such as '2x rtx-4090, pcie4', or here: this one"
 )
@@ -42,6 +40,7 @@ def add_problem_arguments(parser: argparse.ArgumentParser, preset: str | None = 
         "CLUSTER's where it has them"
     )
     parser.add_argument("--costs", metavar="FILE", help=costs)
+    form_options.add_arguments(parser)
 
 
 def add_reading_arguments(parser: argparse.ArgumentParser, mode: Mode | None = "training") -> None:
@@ -66,7 +65,7 @@ def add_reading_arguments(parser: argparse.ArgumentParser, mode: Mode | None = "
 def add_dim_argument(parser: argparse.ArgumentParser, several: str = "") -> None:
     """Adds --dim, the sizes of open dimensions; `several` explains its form for several graphs."""
     explained = f"size of a symbolic (batch=8) or unknown ('x[0]=8') input dimension; repeatable{several}"
-    parser.add_argument("--dim", metavar="NAME=SIZE", type=_dim, action="append", default=[], help=explained)
+    parser.add_argument("--dim", metavar="NAME=SIZE", type=values.dim, action="append", default=[], help=explained)
 
 
 def add_planning_arguments(
@@ -75,8 +74,8 @@ def add_planning_arguments(
     """Adds --schedule, --seed and -q. `schedule` is the default, which `unnamed` describes in words."""
     unless = f"{unnamed or schedule} unless named"
     explained = f"{unless}; given: planners that propose an order are asked for one, the others plan for critical-path"
-    parser.add_argument("--schedule", choices=SCHEDULES, default=schedule, help=explained)
-    parser.add_argument("--seed", type=seed, default=0, help="0 unless given")
+    parser.add_argument("--schedule", choices=(*RULES, "given"), default=schedule, help=explained)
+    parser.add_argument("--seed", type=values.seed, default=0, help="0 unless given")
     add_quiet_argument(parser)
 
 
@@ -84,9 +83,14 @@ def add_budget_arguments(parser: Parser) -> None:
     """Adds --budget and --evaluations, of which one may be given."""
     budget = parser.add_mutually_exclusive_group()
     budget.add_argument(
-        "--budget", metavar="SECONDS", type=_duration, help=f"of {BEST}; e.g. 10s. The result depends on the machine"
+        "--budget",
+        metavar="SECONDS",
+        type=values.duration,
+        help=f"of {BEST}; e.g. 10s. The result depends on the machine",
     )
-    budget.add_argument("--evaluations", metavar="N", type=positive, help=f"of {BEST}; the same result everywhere")
+    budget.add_argument(
+        "--evaluations", metavar="N", type=values.positive, help=f"of {BEST}; the same result everywhere"
+    )
 
 
 def add_fusion_argument(parser: argparse.ArgumentParser, explained: str) -> None:
@@ -107,11 +111,11 @@ def add_constraint_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--keep-whole", metavar="NAME", nargs="+", action=Several, default=[], help=explained)
     parser.add_argument(
-        "--devices", metavar="A,B", type=_names, default=(), help="the devices that may be used, e.g. gpu:0,gpu:1"
+        "--devices", metavar="A,B", type=values.names, default=(), help="the devices that may be used, e.g. gpu:0,gpu:1"
     )
     parser.add_argument("--accelerators-only", action="store_true", help="no CPU is used")
     parser.add_argument(
-        "--max-cuts", metavar="N", type=count, help="with --granularity stage: at most so many boundaries"
+        "--max-cuts", metavar="N", type=values.count, help="with --granularity stage: at most so many boundaries"
     )
 
 
@@ -136,8 +140,8 @@ def add_workload_arguments(parser: Parser) -> None:
 def add_run_arguments(parser: Parser, limited: str) -> None:
     """Adds --limit, the seconds that what `limited` names may take, --seed and -q."""
     explained = f"{limited}; 600 unless given"
-    parser.add_argument("--limit", metavar="SECONDS", type=seconds, default=600.0, help=explained)
-    parser.add_argument("--seed", type=seed, default=0, help="of initial values and inputs; 0 unless given")
+    parser.add_argument("--limit", metavar="SECONDS", type=values.seconds, default=600.0, help=explained)
+    parser.add_argument("--seed", type=values.seed, default=0, help="of initial values and inputs; 0 unless given")
     add_quiet_argument(parser)
 
 
@@ -149,14 +153,14 @@ def add_placement_argument(parser: argparse.ArgumentParser) -> None:
 def add_samples_argument(parser: argparse.ArgumentParser) -> None:
     """Adds --samples, which `check_samples` checks."""
     explained = "with --checkpoint: the fastest of its greedy placement and N samples"
-    parser.add_argument("--samples", metavar="N", type=count, help=explained)
+    parser.add_argument("--samples", metavar="N", type=values.count, help=explained)
 
 
 def add_file_argument(
     parser: argparse.ArgumentParser, *names: str, metavar: str, explained: str, required: bool = False
 ) -> None:
     """Adds an option that names a file to write."""
-    parser.add_argument(*names, metavar=metavar, type=output, required=required, help=explained)
+    parser.add_argument(*names, metavar=metavar, type=values.output, required=required, help=explained)
 
 
 def add_json_argument(parser: argparse.ArgumentParser, explained: str = "one line of JSON") -> None:
@@ -197,12 +201,18 @@ def reading(chosen: argparse.Namespace) -> Reading:
     return Reading(tuple(chosen.dim), tuple(chosen.fetch), chosen.format, chosen.mode)
 
 
-def problem(chosen: argparse.Namespace) -> Problem:
-    """The problem of GRAPH and CLUSTER under --costs. CLUSTER is read first: a graph may take minutes to capture."""
+def problem(chosen: argparse.Namespace, placement: str | None = None) -> Problem:
+    """The problem of a step of GRAPH on CLUSTER under --costs; the file of a placement says which step.
+
+    CLUSTER and the placement are read first: a graph may take minutes to capture.
+    """
     with importing():
         from gnnplace.sources import graphs as sources
-    cluster, graph = sources.cluster(chosen.cluster), sources.graph(chosen.graph, reading(chosen))
-    return sources.costed(graph, cluster, chosen.costs, terminal.progress(chosen.quiet), terminal.warn)
+    cluster, step = sources.cluster(chosen.cluster), form_options.parallelism(chosen, placement)
+    graph, say = sources.graph(chosen.graph, reading(chosen)), terminal.progress(chosen.quiet)
+    if step.micro_batches > 1 and (ops := graph.num_ops * step.micro_batches) >= LARGE_STEP:
+        say(f"a step of {step.micro_batches} copies of {graph.name}, some {ops:,} ops: seconds to make, more to bound")
+    return sources.costed(graph, cluster, chosen.costs, say, terminal.warn, step)
 
 
 def constraint(chosen: argparse.Namespace) -> Constraint:
@@ -227,74 +237,3 @@ def origin(chosen: argparse.Namespace, provenance: Provenance | None = None) -> 
     from gnnplace.report.step_report import Origin
 
     return Origin(chosen.command_line, provenance)
-
-
-def count(text: str) -> int:
-    """A count on the command line, 0 or more."""
-    if not text.isdecimal() or len(text) > MOST_DIGITS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a count")
-    return int(text)
-
-
-def positive(text: str) -> int:
-    """A count on the command line, 1 or more."""
-    if not (value := count(text)):
-        raise argparse.ArgumentTypeError("0 is too few: at least 1")
-    return value
-
-
-def seconds(text: str) -> float:
-    """Seconds on the command line, more than 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return value
-
-
-def seed(text: str) -> int:
-    """A seed on the command line."""
-    if (value := count(text)) > MOST_SEED:
-        raise argparse.ArgumentTypeError(f"{text} is above {MOST_SEED}")
-    return value
-
-
-def output(text: str) -> str:
-    """The path of a file to write. What can't be written is refused before the command begins its work."""
-    if Path(new_path(text)).is_dir():
-        raise argparse.ArgumentTypeError(f"{text}: is a folder; name a file to write")
-    return text
-
-
-def new_path(text: str) -> str:
-    """The path of a file or a folder to write."""
-    if not text:
-        raise argparse.ArgumentTypeError("'' names nothing to write to")
-    try:
-        os.stat(text)
-    except FileNotFoundError:
-        if not Path(text).absolute().parent.is_dir():
-            raise argparse.ArgumentTypeError(f"{text}: there is no such folder to write to") from None
-    except OSError as error:  # too long, a file as a folder, a link to itself
-        raise argparse.ArgumentTypeError(f"{text}: {error.strerror}") from error
-    return text
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(text.split(","))
-    if not all(names):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of names with commas between")
-    return names
-
-
-def _duration(text: str) -> float:
-    return seconds(text.removesuffix("s"))
-
-
-def _dim(text: str) -> tuple[str, int]:
-    name, equals, size = text.rpartition("=")
-    if not name or not size.isdecimal() or len(size) > MOST_DIGITS or not int(size):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SIZE with a SIZE of at least 1")
-    return name, int(size)

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from gnnplace.choices import STEPS
-from gnnplace.commands import options
+from gnnplace.commands import options, values
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, Parser, importing
 from gnnplace.report import terminal
 
@@ -24,7 +24,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--steps",
         metavar="N",
-        type=options.positive,
+        type=values.positive,
         default=STEPS,
         help=f"steps behind each median; {STEPS} unless given",
     )
@@ -39,10 +39,10 @@ def main(chosen: argparse.Namespace) -> int:
         from gnnplace.formats.costs import write_costs
         from gnnplace.isolation.outcome import MeasurementError
         from gnnplace.sources import graphs as sources
-        from gnnplace.sources.workload import LOADER
+        from gnnplace.sources.workload import MICRO_BATCH_LOADER
     cluster = sources.cluster(chosen.cluster)
     try:
-        with Host(LOADER, chosen.workload, chosen.seed, limit_s=chosen.limit) as host:
+        with Host(MICRO_BATCH_LOADER, chosen.workload, chosen.seed, limit_s=chosen.limit) as host:
             host.allow(chosen.limit)
             costs = profile(host, cluster, chosen.steps)
     except MeasurementError as failed:

@@ -43,13 +43,14 @@ def main(chosen: argparse.Namespace) -> int:
         from gnnplace.report import picture
 
         picture.check_ending(chosen.picture)
-    problem = options.problem(chosen)
+    problem = options.problem(chosen, chosen.placement)
     placement = read_placement(chosen.placement, problem.graph, sources.cluster(chosen.cluster))
     if chosen.schedule is not None:
         placement = scheduled(placement, chosen.schedule)
     (result,) = simulate(problem, [placement], timeline=chosen.picture is not None)
     fused = placement.fusion is not None
-    step = predicted(problem.cluster, result, lower_bound(problem, fused), bound_name(problem, fused))
+    bound_ns, bound = lower_bound(problem, fused), bound_name(problem, fused)
+    step = predicted(problem.cluster, result, bound_ns, bound, problem.graph.micro_batches)
     if chosen.json:
         terminal.print_json(step.model_dump(exclude_unset=True))
     else:
@@ -60,11 +61,14 @@ def main(chosen: argparse.Namespace) -> int:
 
 
 def _print(problem: Problem, placement: Placement, step: Predicted) -> None:
-    title = f"{problem.graph.name} on {problem.cluster.name}, schedule {placement.schedule}"
+    from gnnplace.report import step_words
+
+    graph = problem.graph
+    title = f"{step_words.named(graph)} on {problem.cluster.name}, schedule {placement.schedule}"
     if placement.fusion is not None:
         title += f", {problem.num_ops:,} ops fused to {len(set(placement.fusion.tolist())):,}"
     rows = [
-        ("step time", terminal.milliseconds(step.step_time_ns)),
+        ("step time", f"{step_words.for_each(graph, step.step_time_ns)}{step_words.as_given(graph)}"),
         ("feasible", step.infeasible or "yes"),
         ("bound", terminal.bounded(step.bound_ns, step.bound or "", step.room)),
         ("load balance", terminal.percent(step.load_balance)),

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gnnplace.commands import options
+from gnnplace.commands import form_options, options, values
 from gnnplace.commands.usage import BAD_INPUT, DONE, MEASUREMENT_FAILED, NOTHING_FEASIBLE, Parser, importing
 from gnnplace.complaints import UsageError
 from gnnplace.isolation.under_way import temporary_folder, undone
@@ -33,6 +33,7 @@ MACHINE = tuple(
         "tracking",
     )
 )  # knobs that a resumed run may change
+PARALLELISM = "micro-batches", "copies", "shared-input"
 KNOBS = (
     "Every knob of the configuration is an option too, as --training.updates 10; --print_config shows them all; "
     "--knobs explains them."
@@ -62,8 +63,9 @@ def _parser() -> Parser:
         "as many updates as N evaluations of one problem allow, so that policies can be compared; at the end "
         "searches get N evaluations, too"
     )
-    parser.add_argument("--evaluations", metavar="N", type=options.positive, help=explained)
+    parser.add_argument("--evaluations", metavar="N", type=values.positive, help=explained)
     options.add_dim_argument(parser, "; FILE:batch=8 for one of several files")
+    form_options.add_arguments(parser)
     options.add_json_argument(parser, "one line of JSON instead of the table")
     parser.add_argument("--knobs", action="store_true", help="explain every knob and exit")
     parser.add_argument("--print_config", action="store_true", help="print every knob's value as YAML and exit")
@@ -102,7 +104,7 @@ def _policies(text: str) -> tuple[str, ...]:
 
 
 def _seeds(text: str) -> tuple[int, ...]:
-    seeds = tuple(options.seed(part) for part in text.split(",") if part.isdecimal())
+    seeds = tuple(values.seed(part) for part in text.split(",") if part.isdecimal())
     if len(seeds) != text.count(",") + 1 or len(set(seeds)) < len(seeds):
         raise argparse.ArgumentTypeError(f"{text!r} is no list of different numbers such as 0,1,2")
     return seeds
@@ -263,7 +265,8 @@ def _config(name: str, chosen: argparse.Namespace, overrides: list[str]) -> RunC
         config = files.read_config(Path(name), overrides, chosen.encoder)
     else:
         config = files.read_settings(name, chosen.settings, overrides, chosen.encoder)
-    return replace(config, dims=tuple((dict(config.dims) | dict(chosen.dim)).items()))
+    dims = tuple((dict(config.dims) | dict(chosen.dim)).items())
+    return replace(config, dims=dims, parallelism=replace(config.parallelism, **form_options.given(chosen)))
 
 
 def _within(configs: Mapping[str, RunConfig], evaluations: int, quiet: bool) -> dict[str, MethodConfig]:
@@ -281,7 +284,7 @@ def _within(configs: Mapping[str, RunConfig], evaluations: int, quiet: bool) -> 
 def _require_same_problems(configs: Mapping[str, RunConfig]) -> None:
     """Raises UsageError if the policies to compare would learn from different problems."""
     (first, config), *others = configs.items()
-    for knob in ("problems", "corpus", "dims", "costs", "evaluate"):
+    for knob in ("problems", "corpus", "dims", "parallelism", "costs", "evaluate"):
         for name, other in others:
             if getattr(other, knob) != getattr(config, knob):
                 raise UsageError(f"--policy: {name} and {first} differ in {knob}; say --{knob} for all of them")
@@ -293,8 +296,8 @@ def _resumed(chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
 
     given = [
         f"--{name}"
-        for name in ("policy", "settings", "seeds", "encoder", "evaluations", "dim")
-        if getattr(chosen, name)
+        for name in ("policy", "settings", "seeds", "encoder", "evaluations", "dim", *PARALLELISM)
+        if getattr(chosen, name.replace("-", "_"))
     ]
     given += [word for word in overrides if word.startswith("--") and word.partition("=")[0] not in MACHINE]
     if given:

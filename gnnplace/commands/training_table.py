@@ -12,13 +12,13 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from gnnplace.bounds.bounds import bound_name, lower_bound
+from gnnplace.bounds.bounds import lower_bound
 from gnnplace.choices import FAMILIES
 from gnnplace.commands import candidate_table
 from gnnplace.corpus import manifest
 from gnnplace.formats import atomic
 from gnnplace.portfolio import planners
-from gnnplace.portfolio.candidates import Candidate, ranked
+from gnnplace.portfolio.candidates import Candidate, bound_of_all, ranked
 from gnnplace.portfolio.comparison import Say, candidates
 from gnnplace.report import terminal
 from gnnplace.result import Planner, known
@@ -118,8 +118,7 @@ def document(run: TrainingRun, rankings: list[list[Candidate]]) -> dict[str, Any
                 "graph": lesson.problem.graph.name,
                 "cluster": lesson.problem.cluster.name,
                 "ops": lesson.problem.num_ops,
-                "bound_ns": lower_bound(lesson.problem),
-                "bound": bound_name(lesson.problem),
+                **dict(zip(("bound_ns", "bound"), bound_of_all(lesson.problem), strict=True)),
                 "schedule": run.config.policy.proposes,
                 "placement": str(run.folder.placement(lesson.label)),
                 "planners": [row.row(lesson.problem) for row in rows],

@@ -17,6 +17,7 @@ from gnnplace.corpus.splits import FIXED
 from gnnplace.formats import strict_json
 from gnnplace.knobs import MOST_OF_A_STEP, MOST_SEED, above, at_least, between
 from gnnplace.policies.protocol import PolicyConfig
+from gnnplace.transformations.parallelism import Parallelism
 
 TrackingName = Literal["mlflow", "none"]
 EvaluateName = Literal["simulated", "measured"]
@@ -94,6 +95,7 @@ class RunConfig:
             on
         dims: sizes of dimensions that ONNX files among the graphs only name, pairs of a name (FILE:NAME for one file
             alone) and a size
+        parallelism: the step of each problem: how many micro-batches, each of which is the problem's graph
         costs: measured costs (files of `gnnplace profile`) of the problems, one each; empty = roofline costs
         evaluate: what a placement is worth to the policy: its "simulated" step, or the "measured" one of its workload
             on this machine
@@ -114,6 +116,7 @@ class RunConfig:
     corpus: SelectionConfig = field(default_factory=SelectionConfig)
     validation: SelectionConfig = field(default_factory=SelectionConfig)
     dims: tuple[tuple[str, int], ...] = ()
+    parallelism: Parallelism = Parallelism()  # noqa: RUF009, frozen
     costs: tuple[str, ...] = ()
     evaluate: EvaluateName = "simulated"
     measured: MeasuredConfig = field(default_factory=MeasuredConfig)
@@ -148,6 +151,14 @@ class RunConfig:
             raise ValueError(
                 "evaluate: 'measured' needs workloads, which graphs of the corpus are not; set corpus.splits to []"
             )
+        several = self.parallelism.micro_batches > 1
+        if several and (self.corpus.synthetic or self.validation.synthetic):
+            raise ValueError(
+                "parallelism: synthetic graphs have no gradients to sum over micro-batches; corpus.synthetic and "
+                "validation.synthetic must be 0"
+            )
+        if several and self.evaluate == "measured":
+            raise ValueError(f"parallelism.micro_batches: {self.parallelism.refusal('evaluate measured')}")
         if self.evaluate == "simulated" and self.measured != MeasuredConfig():
             raise ValueError("measured: nothing is measured where evaluate is 'simulated'; say --evaluate measured")
 

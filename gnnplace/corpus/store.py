@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from gnnplace.formats import atomic
-from gnnplace.graph import CONTROL, NONE, Categorical, ComputationGraph
+from gnnplace.graph import COLUMNS, CONTROL, NONE, Categorical, ComputationGraph
 
 FORMAT, VERSION = "gnnplace.graph.arrow", "1"
 MAX_FILE_BYTES = 2**30
@@ -37,7 +36,10 @@ _ELEMENTS = {
 
 
 def save(graph: ComputationGraph, path: str | os.PathLike[str]) -> None:
-    """Writes the graph to `path` atomically. Raises OSError if the file can't be written."""
+    """Writes the graph to `path` atomically.
+
+    Raises ValueError for a step of several micro-batches, OSError if the file can't be written.
+    """
     atomic.write_bytes(path, packed(graph))
 
 
@@ -54,7 +56,8 @@ def load(path: str | os.PathLike[str]) -> ComputationGraph:
 
 
 def packed(graph: ComputationGraph) -> bytes:
-    """The content of a graph's file."""
+    """The content of a graph's file. Raises ValueError for a step of several micro-batches, whose copies it lacks."""
+    graph.check_one("the file of a graph")
     schema = _schema().with_metadata({"format": FORMAT, "version": VERSION, "name": graph.name})
     columns = [pa.array([part], type=schema.field(column).type) for column, part in _parts(graph)]
     batch = pa.record_batch(columns, schema=schema)
@@ -83,7 +86,7 @@ def _element(column: str) -> pa.DataType:
 def _schema() -> pa.Schema:
     """Every column but the name, in the graph's order; a categorical column takes two columns of the table."""
     columns: list[tuple[str, pa.DataType]] = []
-    for column in (field.name for field in fields(ComputationGraph) if field.name != "name"):
+    for column in COLUMNS:
         if column in _CATEGORICAL:
             columns += [
                 (f"{column}.values", pa.large_list(pa.string())),
@@ -95,7 +98,7 @@ def _schema() -> pa.Schema:
 
 
 def _parts(graph: ComputationGraph) -> Iterator[tuple[str, np.ndarray | list[str]]]:
-    for column in (field.name for field in fields(graph) if field.name != "name"):
+    for column in COLUMNS:
         value = getattr(graph, column)
         if isinstance(value, Categorical):
             yield f"{column}.values", list(value.values)
@@ -143,7 +146,7 @@ def _metadata(schema: pa.Schema) -> dict[str, str]:
 
 def _columns(batch: pa.RecordBatch) -> dict[str, Any]:
     columns: dict[str, Any] = {}
-    for column in (field.name for field in fields(ComputationGraph) if field.name != "name"):
+    for column in COLUMNS:
         if column in _CATEGORICAL:
             columns[column] = Categorical(_strings(batch, f"{column}.values"), _numbers(batch, f"{column}.index"))
         else:

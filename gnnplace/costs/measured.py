@@ -123,7 +123,17 @@ def time_ns(
     Devices of a kind in `roofline_kinds` have roofline costs; such a kind must not have been measured. On a device
     where an op is not allowed, it takes the longest of its measured times. Raises ValueError if the costs are of
     another graph, lack the time of an op on a device where it is allowed, or cover a kind in `roofline_kinds`.
+
+    The costs of a step of several micro-batches are those of one. A copy takes the time of its op; one that works on
+    the rows of all micro-batches takes as much longer as its roofline says. Added ops, such as sums of gradients, have
+    roofline costs.
     """
+    if (copies := graph.copies) is not None:
+        measured = time_ns(copies.original, cluster, costs, roofline_kinds)
+        modelled, one = roofline.time_ns(graph, cluster), roofline.time_ns(copies.original, cluster)
+        copied = np.rint(measured[copies.source] * (modelled / one[copies.source]))
+        copied = np.clip(copied, 1, MAX_STEP_NS).astype(np.int64)
+        return np.where(copies.added[:, None], modelled, copied)
     if costs.graph_sha256 != graph.sha256:
         raise ValueError(
             f"the costs are those of {costs.graph_name!r} (sha256 {costs.graph_sha256}), not of {graph.name!r}"

@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-import torch
 from torch import nn
 
 from gnnplace.exports.homes import Device, Divided, Homes, main_device, outermost
@@ -21,8 +20,8 @@ from gnnplace.exports.lent import lent, pretended
 from gnnplace.exports.refusal import Fault, TrialResult, error_line
 from gnnplace.frontends.torch.inference import evaluating
 from gnnplace.frontends.torch.inputs import ExampleInputs, as_written
+from gnnplace.frontends.torch.recurrences import Recurrences
 from gnnplace.frontends.torch.step import TorchInference, TorchStep
-from gnnplace.frontends.torch.trace import fake
 
 TWO_DEVICES = re.compile("same device|different device|two devices|expected device|but is on")  # in PyTorch's errors
 
@@ -79,11 +78,11 @@ def _fault(step: TorchStep | TorchInference, device_map: Mapping[str, Device], i
     from accelerate import dispatch_model
 
     module, main = step.module, _named(main_device(device_map))
-    inputs = ExampleInputs(step.inputs)
     called: list[str] = []
     with ExitStack() as held:
-        held.enter_context(lent(module, fallbacks=False))
+        inputs = held.enter_context(lent(step, fallbacks=False))
         held.enter_context(_moving_fakes())
+        held.enter_context(Recurrences())
         held.enter_context(pretended())
         try:
             dispatch_model(
@@ -93,12 +92,12 @@ def _fault(step: TorchStep | TorchInference, device_map: Mapping[str, Device], i
                 force_hooks=True,
             )
             _follow(module, called, held)
-            arguments = [fake(tensor).to(_named(inputs_on)) for tensor in inputs.tensors]
+            arguments = [tensor.to(_named(inputs_on)) for tensor in inputs]
             if isinstance(step, TorchStep):
                 step.loss_of(module, arguments)
             else:
                 held.enter_context(evaluating(module))
-                positional, named = inputs.call(arguments)
+                positional, named = ExampleInputs(step.inputs).call(arguments)
                 module(*positional, **named)
         except Exception as error:  # the module's code, or accelerate's
             return Fault(error_line(error), called[-1] if called else "")
@@ -130,7 +129,7 @@ def _moving_fakes() -> Iterator[None]:
         owner = module.get_submodule(path)
         held: dict[str, Any] = owner._parameters if name in owner._parameters else owner._buffers
         old = held[name]
-        new = torch.empty_strided(old.size(), old.stride(), dtype=old.dtype, device=device)
+        new = old.to(device)
         held[name] = nn.Parameter(new, requires_grad=False) if isinstance(old, nn.Parameter) else new
 
     real = hooks.set_module_tensor_to_device

@@ -1,8 +1,8 @@
 """The simulated step in Chrome's trace event format, which ui.perfetto.dev and chrome://tracing open.
 
-A process of the trace is a device or a channel; a thread is one of its streams. Ops are slices with their module and
-phase. Transfers are slices of their channel with their bytes. A counter shows the memory of each device. Arrows follow
-the critical chain.
+A process of the trace is a device or a channel; a thread is one of its streams. Ops are slices with their module, phase
+and micro-batch. Transfers are slices of their channel with their bytes. A counter shows the memory of each device.
+Arrows follow the critical chain.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from gnnplace.cluster import NO_CHANNEL
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
-from gnnplace.report.chain_words import Step, stepped
+from gnnplace.report.chain_words import Step, micro_batch_of, stepped
 from gnnplace.schedules.device_use import memory_use, streams
 
 Event = dict[str, Any]
@@ -69,6 +69,7 @@ def _ops(step: Step, tracks: list[_Track]) -> list[Event]:
             "module": step.modules.names[step.modules.module[op]],
             "kind": graph.kind[op],
             "phase": graph.phase[op],
+            **_micro_batch(step, op),
         }
         start_ns, end_ns = int(timeline.start_ns[op]), int(timeline.end_ns[op])
         slices.append(_slice(name, graph.phase[op] or "step", tracks[op], start_ns, end_ns, about))
@@ -87,6 +88,7 @@ def _transfers(step: Step, tracks: list[_Track]) -> list[Event]:
             "bytes": int(graph.output_bytes[output]),
             "from": cluster.device_names[src],
             "to": cluster.device_names[dst],
+            **_micro_batch(step, int(graph.output_op[output])),
         }
         ends = int(timeline.transfer_start_ns[transfer]), int(timeline.transfer_end_ns[transfer])
         slices.append(_slice(name, "transfer", tracks[problem.num_ops + transfer], *ends, about))
@@ -95,6 +97,11 @@ def _transfers(step: Step, tracks: list[_Track]) -> list[Event]:
             received = int(timeline.receive_start_ns[transfer]), int(timeline.receive_end_ns[transfer])
             slices.append(_slice(name, "transfer", _Track(problem.num_devices + channel, 0), *received, about))
     return slices
+
+
+def _micro_batch(step: Step, op: int) -> dict[str, int]:
+    """The micro-batch of an op, in a step of several."""
+    return {} if (of := micro_batch_of(step.problem.graph, op)) is None else {"micro_batch": of}
 
 
 def _slice(name: str, category: str, track: _Track, start_ns: int, end_ns: int, about: dict[str, Any]) -> Event:

@@ -1,8 +1,8 @@
 """A module lent for a trial: fake tensors replace its own, on the CPU or on devices that this machine need not have.
 
 PyTorch built without CUDA refuses a few methods of fake tensors on `cuda`, which ask for their device first; and a node
-of autograd for such a tensor ends the process. `pretended` runs these methods on the CPU, to get the shapes of their
-results, and records no gradients.
+of autograd for such a tensor ends the process. `pretended` runs these methods as if the tensors were on the CPU, and
+records no gradients.
 """
 
 from __future__ import annotations
@@ -14,37 +14,45 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from gnnplace.frontends.torch.inputs import uncompiled
+from gnnplace.frontends.torch.flat_step import Argument
+from gnnplace.frontends.torch.inputs import ExampleInputs, uncompiled
+from gnnplace.frontends.torch.known_values import KnownValues
 from gnnplace.frontends.torch.refusals import silenced
+from gnnplace.frontends.torch.step import TorchInference, TorchStep
 from gnnplace.frontends.torch.trace import fake
 
 ASKING = ("__getitem__", "__setitem__", "__invert__", "contiguous", "new_tensor")
-RECURRENT = ("gru", "lstm", "rnn_tanh", "rnn_relu")  # their CUDA kernels have no fake form
+NUMBERS = ("__int__", "__float__", "__complex__", "__index__")
+HOSTED = ("gru", "lstm", "rnn_tanh", "rnn_relu", "nonzero")  # functions whose CUDA kernels have no fake form
 CPU = torch.device("cpu")
 
 
 @contextmanager
-def lent(module: nn.Module, fallbacks: bool = True) -> Iterator[None]:
-    """Within this context the module's parameters and buffers are fake ones on the CPU, and nothing is computed.
+def lent(step: TorchStep | TorchInference, fallbacks: bool = True) -> Iterator[list[Tensor]]:
+    """Within this context the parameters and buffers of the step's module are fake ones on the CPU.
 
-    Leaving it restores the attributes of each module and the contents of the containers among them. `fallbacks`: an op
-    that has no fake form is computed, on zeros.
+    Gives a fake tensor for each of the step's inputs. Values are known as they are when the step is captured (see
+    `KnownValues`). `fallbacks`: an op that has no fake form is computed, on zeros. Leaving the context restores the
+    attributes of each module and the contents of the containers among them.
     """
-    parts = list(module.modules())
+    parts, inputs = list(step.module.modules()), ExampleInputs(step.batch.micro_batch).tensors
     before = [(part, dict(vars(part)), _contents(part)) for part in parts]
     try:
-        with uncompiled(), FakeTensorMode(allow_non_fake_inputs=True, allow_fallback_kernels=fallbacks), silenced():
+        with uncompiled(), KnownValues(step.sizes, fallbacks) as values, silenced():
             fakes: dict[int, Tensor] = {}
             for part in parts:
-                for name, tensor in _tensors(part):
+                for argument, tensor in _tensors(part):
                     if id(tensor) not in fakes:
                         fakes[id(tensor)] = _fake_like(tensor)
-                    setattr(part, name, fakes[id(tensor)])
-            yield
+                        values.hold([fakes[id(tensor)]], [tensor], [argument])
+                    setattr(part, argument.name, fakes[id(tensor)])
+            given = list(map(fake, inputs))
+            values.hold(given, inputs, [Argument("input", "")] * len(given))
+            yield given
     finally:
         for part, attributes, contents in before:
             vars(part).clear()
@@ -54,10 +62,11 @@ def lent(module: nn.Module, fallbacks: bool = True) -> Iterator[None]:
                 container.extend(held) if isinstance(container, list) else container.update(held)
 
 
-def _tensors(part: nn.Module) -> list[tuple[str, Tensor]]:
+def _tensors(part: nn.Module) -> list[tuple[Argument, Tensor]]:
     """The parameters and buffers of a module, without those of its children."""
-    tensors = (*part._parameters.items(), *part._buffers.items())
-    return [(name, tensor) for name, tensor in tensors if tensor is not None]
+    parameters = [(Argument("parameter", name), tensor) for name, tensor in part._parameters.items()]
+    buffers = [(Argument("buffer", name), tensor) for name, tensor in part._buffers.items()]
+    return [(argument, tensor) for argument, tensor in (*parameters, *buffers) if tensor is not None]
 
 
 def _fake_like(tensor: Tensor) -> Tensor:
@@ -74,7 +83,8 @@ def _contents(part: nn.Module) -> list[tuple[Any, Any]]:
 @contextmanager
 def pretended() -> Iterator[None]:
     """Within this context fake tensors may be on any accelerator, and gradients are off."""
-    methods = {name: partialmethod(_by_shape, getattr(Tensor, name), (CPU,)) for name in ASKING} | {"copy_": _copied}
+    methods = {name: partialmethod(_as_on_cpu, getattr(Tensor, name), (CPU,)) for name in (*ASKING, *NUMBERS)}
+    methods["copy_"] = partialmethod(torch.ops.aten.copy_.default)
     with ExitStack() as held, torch.no_grad(), _Pretending():
         held.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
         torch.backends.mha.set_fastpath_enabled(False)  # its op, a whole layer, has no fake form
@@ -85,43 +95,47 @@ def pretended() -> Iterator[None]:
 
 
 class _Pretending(TorchFunctionMode):
-    """Within this mode gradients stay off, and recurrent networks run on the CPU."""
+    """Within this mode gradients stay off, and some functions run as if their tensors were on the CPU."""
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch._C._set_grad_enabled:
             return func(False)
-        if getattr(func, "__name__", "") in RECURRENT:
-            return _by_shape(args[0], func, (), *args[1:], **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+        if getattr(func, "__name__", "") not in HOSTED:
+            return func(*args, **(kwargs or {}))
+        first, *others = args
+        if len(args) > 3 and isinstance(args[3], list | tuple):  # a packed sequence, whose batch sizes are on the CPU
+            batch_sizes, *others = others
+            hosted = lambda data, *rest, **named: func(data, batch_sizes, *rest, **named)  # noqa: E731
+        else:
+            hosted = func
+        return _as_on_cpu(first, hosted, (), *others, **(kwargs or {}))
 
 
-def _by_shape(
+def _as_on_cpu(
     first: Tensor, function: Callable[..., Any], beside: Sequence[torch.device], *arguments: Any, **named: Any
 ) -> Any:
-    """The result of a function, computed on the CPU and returned on the device of the first tensor.
+    """The result of a function that runs as if its tensors were on the CPU, on the device of the first tensor.
 
     Raises RuntimeError, as CUDA would, for tensors that are neither on that device nor on one of those in `beside`.
     """
-    devices = {leaf.device for leaf in pytree.tree_leaves((first, arguments, named)) if isinstance(leaf, Tensor)}
-    if strange := devices - {first.device, *(beside if first.device != CPU else ())}:
+    given = [leaf for leaf in pytree.tree_leaves((first, arguments, named)) if isinstance(leaf, Tensor)]
+    home, devices = first.device, {tensor.device for tensor in given}
+    if strange := devices - {home, *(beside if home != CPU else ())}:
         raise RuntimeError(
-            f"Expected all tensors to be on the same device, but found two devices, {first.device} and {strange.pop()}"
+            f"Expected all tensors to be on the same device, but found two devices, {home} and {strange.pop()}"
         )
-    if first.device == CPU:
+    if home.type in ("cpu", "meta"):  # meta: a kernel runs on the shapes of fake tensors
         return function(first, *arguments, **named)
-    device = named.pop("device", None) or first.device
-    on_cpu = pytree.tree_map_only(Tensor, lambda tensor: _on(tensor, CPU), (first, *arguments))
-    return pytree.tree_map_only(Tensor, lambda tensor: _on(tensor, device), function(*on_cpu, **named))
-
-
-def _copied(tensor: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    """`copy_`, also from another device."""
-    if tensor.device == source.device == CPU:
-        return Tensor.copy_(tensor, source, non_blocking)
-    Tensor.copy_(_on(tensor, CPU), _on(source, CPU))  # refuses other shapes
-    return tensor
-
-
-def _on(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """An empty tensor of the same layout on a device."""
-    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
+    device = torch.device(named.pop("device", None) or home)
+    away = [(tensor, tensor.fake_device) for tensor in given if isinstance(tensor, FakeTensor)]
+    for tensor, _ in away:
+        tensor.fake_device = CPU
+    try:
+        result = function(first, *arguments, **named)
+    finally:
+        for tensor, there in away:
+            tensor.fake_device = there
+    for leaf in pytree.tree_leaves(result):
+        if isinstance(leaf, FakeTensor):
+            leaf.fake_device = device
+    return result

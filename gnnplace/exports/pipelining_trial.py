@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
-from torch import Tensor, nn
+from torch import SymInt, Tensor, nn
 from torch.distributed.pipelining import Pipe, SplitPoint, pipeline
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from gnnplace.exports.lent import lent
@@ -16,7 +17,6 @@ from gnnplace.frontends.torch.inference import evaluating
 from gnnplace.frontends.torch.inputs import ExampleInputs
 from gnnplace.frontends.torch.recurrences import Recurrences
 from gnnplace.frontends.torch.step import TorchInference, TorchStep
-from gnnplace.frontends.torch.trace import fake
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -24,20 +24,20 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 def try_stages(step: TorchStep | TorchInference, first: Sequence[str]) -> TrialResult:
     """The result of cutting the step's module before the `first` module of each later stage. The module is restored."""
     try:
-        with lent(step.module), Recurrences():
+        with lent(step) as inputs, Recurrences():
             if isinstance(step, TorchStep):
-                reason = _refusal(step, first)
+                reason = _refusal(step, inputs, first)
             else:
                 with evaluating(step.module):
-                    reason = _refusal(step, first)
+                    reason = _refusal(step, inputs, first)
     except Exception as error:  # the module's code, or PyTorch's tracer
         reason = error_line(error)
     return TrialResult() if reason is None else TrialResult(Fault(reason, ""))
 
 
-def _refusal(step: TorchStep | TorchInference, first: Sequence[str]) -> str | None:
+def _refusal(step: TorchStep | TorchInference, inputs: Sequence[Tensor], first: Sequence[str]) -> str | None:
     """Why PyTorch can't run the module as these stages; None if it can."""
-    calls = _calls(step)
+    calls = _calls(step, inputs)
     if len(calls) != 1:
         return (
             f"a pipeline runs the module's own forward pass once a micro-batch, and the step calls it {len(calls)} "
@@ -54,21 +54,19 @@ def _refusal(step: TorchStep | TorchInference, first: Sequence[str]) -> str | No
     return None
 
 
-def _calls(step: TorchStep | TorchInference) -> list[Call]:
+def _calls(step: TorchStep | TorchInference, inputs: Sequence[Tensor]) -> list[Call]:
     """The arguments of each call of the module in a step."""
     calls: list[Call] = []
 
     def note(_: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
         calls.append((positional, named))
 
-    inputs = ExampleInputs(step.inputs)
-    tensors = [fake(tensor) for tensor in inputs.tensors]
     noting = step.module.register_forward_pre_hook(note, with_kwargs=True)
     try:
         if isinstance(step, TorchStep):
-            step.loss_of(step.module, tensors)
+            step.loss_of(step.module, inputs)
         else:
-            positional, named = inputs.call(tensors)
+            positional, named = ExampleInputs(step.inputs).call(inputs)
             step.module(*positional, **named)
     finally:
         noting.remove()
@@ -95,6 +93,8 @@ def _wrong_cut(pipe: Pipe, stages: int, trains: bool) -> str | None:
             f"it is cut into {pipe.num_stages} stages, not {stages}: some begin with modules that are never "
             "called, or with none that is"
         )
+    if varying := [stage for stage in range(1, stages) if _reads_unknown_size(pipe.get_stage_module(stage))]:
+        return f"stages receive tensors of fixed sizes, and stage {varying[0]} reads one whose size depends on values"
     for node in pipe.split_gm.graph.nodes:
         producer = 0 if node.op == "placeholder" else _stage(node)
         readers = [stage for user in node.users if (stage := _stage(user)) is not None]
@@ -105,6 +105,14 @@ def _wrong_cut(pipe: Pipe, stages: int, trains: bool) -> str | None:
                 f"a gradient goes to the stage before alone, and stage {max(readers)} reads what stage {producer} makes"
             )
     return None
+
+
+def _reads_unknown_size(part: nn.Module) -> bool:
+    """Whether a stage reads a size that depends on values, or a tensor of such a size."""
+    assert isinstance(part, GraphModule)
+    read = [node.meta["val"] for node in part.graph.nodes if node.op == "placeholder"]
+    sizes = [tuple(value.size()) if isinstance(value, Tensor) else (value,) for value in read]
+    return any(isinstance(size, SymInt) for size in chain.from_iterable(sizes))
 
 
 def _stage(node: Node) -> int | None:

@@ -114,12 +114,21 @@ def _check_order(graph: ComputationGraph, stages: list[_Stage]) -> None:
                 f"one begins; {together(name, stages[now].modules[0])}"
             )
         now = stage_of[name]
-    repeated = [stage.modules[0] for stage in stages[1:] if calls.count(stage.modules[0]) > 1]
+    repeated = [stage.modules[0] for stage in stages[1:] if _times(stage.modules[0], calls) > 1]
     if repeated:
         raise UnsayableError(
             f"{TARGET}: a stage begins at every call of its first module, and {listed(repeated)} runs several times; "
             f"{whole(repeated, 'stage')}"
         )
+
+
+def _times(module: str, calls: list[str]) -> int:
+    """How often a module runs among these calls; its code before and after the modules within it is one run.
+
+    >>> _times("a", ["a", "a.b", "a", "c", "a.b"])
+    2
+    """
+    return sum(is_within for is_within, _ in groupby(f"{name}.".startswith(f"{module}.") for name in calls))
 
 
 def _running(graph: ComputationGraph, stage_of: dict[str, int]) -> list[str]:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from gnnplace.exports.refusal import UnsayableError
+
 if TYPE_CHECKING:
     from gnnplace.exports.trial import Say, Trial
     from gnnplace.graph import ComputationGraph
@@ -93,6 +95,17 @@ def check_same(read: ComputationGraph, placed: ComputationGraph, model: Model) -
         )
 
 
+def check_micro_batches(to: str, number: int) -> None:
+    """Raises UnsayableError for a step of several micro-batches if the target's program runs the model itself."""
+    runs = [name for name, target in TARGETS.items() if target.takes_model or target.tries]
+    if number > 1 and to in runs:
+        others = ", ".join(name for name in TARGETS if name not in runs)
+        raise UnsayableError(
+            f"{to}: runs the model as it is, one micro-batch a step, and this step has {number}; place it with "
+            f"--micro-batches 1 (or TorchStep(..., micro_batches=1)), or export it to {others}"
+        )
+
+
 def exported(
     problem: Problem,
     placement: Placement,
@@ -117,6 +130,7 @@ def exported(
 
     if to not in TARGETS:
         raise ValueError(f"--to: {strict_json.unknown('target', to, tuple(TARGETS))}")
+    check_micro_batches(to, problem.graph.micro_batches)
     target = TARGETS[to]
     write = getattr(import_module(target.module), to.replace("-", "_"))
     more = (*((model,) if target.takes_model else ()), *((say, trial) if target.tries else ()))

@@ -41,8 +41,9 @@ def save(
 ) -> None:
     """Writes a document atomically, for `load` to read. A trained policy writes a checkpoint, for `load_policy`.
 
-    A placement needs its problem, whose ops and devices it names. Raises ValueError without it, OSError if the file
-    can't be written.
+    A placement needs its problem, whose ops and devices it names. Its document says of which step of several
+    micro-batches it is; that of a graph does not. Raises ValueError for a placement without a problem and for the graph
+    of such a step, OSError if the file can't be written.
 
         >>> import gnnplace as gp, tempfile
         >>> problem = gp.problem("dlrm", cluster="k40-2")
@@ -55,6 +56,7 @@ def save(
     """
     match what:
         case ComputationGraph():
+            what.check_one("a graph document")
             document = graphs.graph_document(what)
         case Cluster():
             document = clusters.cluster_document(what)

@@ -15,19 +15,23 @@ from jaxtyping import Int32, Int64
 from pydantic import Field
 
 from gnnplace.caveats import caveats
+from gnnplace.choices import CopiesName
 from gnnplace.cluster import Cluster
 from gnnplace.formats import atomic, references, strict_json
 from gnnplace.formats.references import Amount, Checksum, GraphReference, Text
 from gnnplace.formats.strict_json import Document, Source
-from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.graph import MAX_OPS, NONE, ComputationGraph
 from gnnplace.placement import Placement, Schedule
-from gnnplace.result import StepResult, metrics
+from gnnplace.result import StepResult, metrics, micro_batch_ns
+from gnnplace.transformations.parallelism import Parallelism
 from gnnplace.units.granularity import Granularity, devices_of_modules, granularity_of
 from gnnplace.units.modules import modules
 
 MAX_DOCUMENT_BYTES = 2**30
 
 Share = Annotated[float, Field(le=1)]
+MicroBatches = Annotated[int, Field(ge=1, le=MAX_OPS)]
+NoneOrMore = Annotated[int, Field(ge=0, le=MAX_OPS)]
 Priority = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -42,7 +46,7 @@ class Predicted(Document):
     """The simulated step of the placement.
 
     `bound_ns` is a lower bound for this graph and cluster, `bound` its name. `room` to `idle_ns` are the metrics of
-    `gnnplace.result`.
+    `gnnplace.result`. A step of several micro-batches has their number, and the time of the step for each.
     """
 
     step_time_ns: Amount | None
@@ -57,6 +61,8 @@ class Predicted(Document):
     load_balance: Share | None = None
     communication_share: Share | None = None
     idle_ns: dict[Text, Amount] | None = None
+    micro_batches: Amount | None = None
+    micro_batch_time_ns: Amount | None = None
 
 
 class Provenance(Document):
@@ -70,29 +76,69 @@ class Provenance(Document):
     wall_ns: Amount
 
 
+class AlternativeStep(Document):
+    """What a rule, or the plan itself, makes of the step: its form, time, memory and use of devices.
+
+    `micro_batches_on` is the number of micro-batches that each device works on, 0 for none. `plan` marks the placement
+    of the document.
+    """
+
+    planner: Text
+    plan: bool = False
+    micro_batches: MicroBatches
+    copies: CopiesName = "together"
+    micro_batches_on: dict[Text, Amount]
+    step_time_ns: Amount | None
+    micro_batch_time_ns: Amount | None
+    infeasible: Text | None
+    peak_memory_bytes: dict[Text, Amount] | None
+    busy_ns: dict[Text, Amount]
+    transferred_bytes: Amount
+
+
+class Alternatives(Document):
+    """What people would do for the step, fastest for a micro-batch first, and what follows from it in one line."""
+
+    steps: list[AlternativeStep]
+    advice: Text
+
+
 class PlacementDocument(Document):
-    """A placement document. `granularity` to `provenance` inform the reader; commands compute them anew."""
+    """A placement document. `granularity` to `provenance` inform the reader; commands compute them anew.
+
+    The graph is that of one micro-batch; `micro_batches` to `family_shares` say which step of it was placed.
+    """
 
     format: Literal["gnnplace.placement"] = "gnnplace.placement"
     version: Literal[1] = 1
     graph: GraphReference | None = None
     cluster: ClusterReference | None = None
+    micro_batches: MicroBatches = 1
+    copies: CopiesName = "together"
+    shared: list[Text] = Field(default_factory=list)
+    replicas: MicroBatches = 1
+    shares: list[MicroBatches] = Field(default_factory=list)
+    one_home: list[Text] = Field(default_factory=list)
+    family_shares: dict[Text, list[NoneOrMore]] = Field(default_factory=dict)
     device: dict[Text, Text]
     schedule: Schedule = "critical-path"
     priority: dict[Text, Priority] | None = None
     fusion: list[Annotated[list[Text], Field(min_length=2)]] | None = None
     granularity: Granularity | None = None
-    modules: dict[Text, Text] | None = None
+    modules: dict[Text, Text | list[Text]] | None = None
     warnings: list[Text] | None = None
     predicted: Predicted | None = None
+    alternatives: Alternatives | None = None
     provenance: Provenance | None = None
 
 
 class About(NamedTuple):
-    """Prediction and provenance in a placement's document, None if absent."""
+    """The step that a placement's document is of; its prediction, provenance and alternatives, None if absent."""
 
     predicted: Predicted | None
     provenance: Provenance | None
+    parallelism: Parallelism
+    alternatives: Alternatives | None
 
 
 def read_placement(source: Source, graph: ComputationGraph, cluster: Cluster) -> Placement:
@@ -107,9 +153,12 @@ def read_placement(source: Source, graph: ComputationGraph, cluster: Cluster) ->
 
 
 def read_about(source: Source) -> About:
-    """Prediction and provenance of a placement's document. Raises ValueError and OSError as `read_placement` does."""
+    """What a placement's document says without its graph. Raises ValueError and OSError as `read_placement` does."""
     return strict_json.read(
-        source, PlacementDocument, lambda document: About(document.predicted, document.provenance), MAX_DOCUMENT_BYTES
+        source,
+        PlacementDocument,
+        lambda document: About(document.predicted, document.provenance, _parallelism(document), document.alternatives),
+        MAX_DOCUMENT_BYTES,
     )
 
 
@@ -120,16 +169,24 @@ def write_placement(
     placement: Placement,
     predicted: Predicted,
     provenance: Provenance,
+    alternatives: Alternatives | None = None,
 ) -> None:
     """Writes the document of a placement atomically. Raises OSError if the file can't be written."""
-    atomic.write_text(path, json.dumps(described_placement(graph, cluster, placement, predicted, provenance)) + "\n")
+    document = described_placement(graph, cluster, placement, predicted, provenance, alternatives)
+    atomic.write_text(path, json.dumps(document) + "\n")
 
 
 def described_placement(
-    graph: ComputationGraph, cluster: Cluster, placement: Placement, predicted: Predicted, provenance: Provenance
+    graph: ComputationGraph,
+    cluster: Cluster,
+    placement: Placement,
+    predicted: Predicted,
+    provenance: Provenance,
+    alternatives: Alternatives | None = None,
 ) -> dict[str, Any]:
-    """The document of a placement with its prediction and provenance."""
-    about = {"predicted": predicted.model_dump(exclude_unset=True), "provenance": provenance.model_dump()}
+    """The document of a placement with its prediction, what people would do instead, if known, and its provenance."""
+    rivals = {} if alternatives is None else {"alternatives": alternatives.model_dump()}
+    about = {"predicted": predicted.model_dump(exclude_unset=True), **rivals, "provenance": provenance.model_dump()}
     return placement_document(graph, cluster, placement) | about
 
 
@@ -143,8 +200,9 @@ def placement_document(graph: ComputationGraph, cluster: Cluster, placement: Pla
     return {
         "format": "gnnplace.placement",
         "version": 1,
-        "graph": references.graph_reference(graph),
+        "graph": references.graph_reference(graph.original),
         "cluster": {"name": cluster.name, "sha256": cluster.sha256},
+        **Parallelism.in_graph(graph).knobs(),
         "device": dict(zip(graph.op_names, devices, strict=True)),
         "schedule": placement.schedule,
         "priority": priority,
@@ -155,23 +213,34 @@ def placement_document(graph: ComputationGraph, cluster: Cluster, placement: Pla
     }
 
 
-def whole_modules(graph: ComputationGraph, cluster: Cluster, placement: Placement) -> dict[str, str]:
-    """The device of each module that is on a single one, by name, in the order in which modules begin."""
-    devices = devices_of_modules(graph, placement.device).tolist()
-    return {
-        name: cluster.device_names[device]
-        for name, device in zip(modules(graph).names, devices, strict=True)
-        if device != NONE
+def whole_modules(graph: ComputationGraph, cluster: Cluster, placement: Placement) -> dict[str, str | list[str]]:
+    """The device of each module that is on a single one, by name, in the order in which modules begin.
+
+    A module of several replicas has a list of devices, one for each replica, if each is on a single one.
+    """
+    replicas = 1 if graph.copies is None else graph.copies.replicas
+    rows = devices_of_modules(graph, placement.device).reshape(replicas, -1).T.tolist()
+    whole = {
+        name: [cluster.device_names[device] for device in row]
+        for name, row in zip(modules(graph.original).names, rows, strict=True)
+        if NONE not in row
     }
+    return {name: devices if replicas > 1 else devices[0] for name, devices in whole.items()}
 
 
-def predicted(cluster: Cluster, result: StepResult, bound_ns: int, bound: str | None = None) -> Predicted:
-    """The prediction in a document: the result of a simulated step."""
+def predicted(
+    cluster: Cluster, result: StepResult, bound_ns: int, bound: str | None = None, micro_batches: int = 1
+) -> Predicted:
+    """The prediction in a document: the result of a simulated step of so many micro-batches."""
 
     def by_device(values: Int64[np.ndarray, " devices"]) -> dict[str, int]:
         return dict(zip(cluster.device_names, values.tolist(), strict=True))
 
     measures = metrics(cluster, result, bound_ns)
+    each: dict[str, int | None] = {}
+    if micro_batches > 1:
+        each_ns = micro_batch_ns(result.step_time_ns, micro_batches)
+        each = {"micro_batches": micro_batches, "micro_batch_time_ns": each_ns}
     return Predicted(
         step_time_ns=result.step_time_ns,
         infeasible=result.infeasible,
@@ -185,6 +254,7 @@ def predicted(cluster: Cluster, result: StepResult, bound_ns: int, bound: str | 
         load_balance=measures.load_balance,
         communication_share=measures.communication_share,
         idle_ns=None if measures.idle_ns is None else by_device(measures.idle_ns),
+        **each,
     )
 
 
@@ -202,6 +272,13 @@ def _placement(document: PlacementDocument, graph: ComputationGraph, cluster: Cl
     )
     fusion = None if document.fusion is None else _fusion(document.fusion, graph)
     return Placement(device, document.schedule, priority, fusion)
+
+
+def _parallelism(document: PlacementDocument) -> Parallelism:
+    return Parallelism(
+        document.micro_batches, document.copies, tuple(document.shared), document.replicas, tuple(document.shares),
+        tuple(document.one_home), tuple((name, tuple(each)) for name, each in document.family_shares.items()),
+    )  # fmt: skip
 
 
 def _fused_names(graph: ComputationGraph, fusion: Int32[np.ndarray, " ops"]) -> list[list[str]]:
@@ -232,7 +309,9 @@ def _fusion(groups: list[list[str]], graph: ComputationGraph) -> Int32[np.ndarra
 
 def _check_references(document: PlacementDocument, graph: ComputationGraph, cluster: Cluster) -> None:
     what = "the placement is"
-    references.check_graph(document.graph, graph, what)
+    references.check_graph(document.graph, graph.original, what)
+    if (difference := _parallelism(document).difference(Parallelism.in_graph(graph))) is not None:
+        raise ValueError(f"{difference}, that of the step of {graph.name!r}; {what} for another step")
     if document.cluster is not None:
         references.check("cluster.sha256", document.cluster.sha256, cluster.sha256, cluster.name, what)
 

@@ -85,9 +85,11 @@ class Neighbourhood(NamedTuple):
         fastest = np.where(self.blocks.legal, self.work_ns, np.iinfo(np.int64).max).argmin(axis=1)
         return np.where(self.blocks.legal[np.arange(len(device)), device], device, fastest).astype(np.int32)
 
-    def placement(self, device: Devices, schedule: Schedule) -> Placement:
+    def placement(
+        self, device: Devices, schedule: Schedule, priority: Int64[np.ndarray, " ops"] | None = None
+    ) -> Placement:
         """The placement of all ops from the devices of units."""
-        return Placement(expand(self.closure, device), schedule)
+        return Placement(expand(self.closure, device), schedule, priority)
 
 
 _neighbourhoods: WeakKeyDictionary[Problem, Neighbourhood] = WeakKeyDictionary()

@@ -279,7 +279,8 @@ class PolicyConfig(ABC):
 
         The knob doesn't decide whether a policy proposes priorities; `proposes` does.
         """
-        if self.schedule == "given":
+        if self.schedule not in RULES:
             raise ValueError(
-                f"policy.schedule: 'given' needs priorities, and this knob names a rule; choose {', '.join(RULES)}"
+                f"policy.schedule: {self.schedule!r} needs priorities, and this knob names a rule; choose "
+                f"{', '.join(RULES)}"
             )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnnplace.bounds.bounds import bound_name, lower_bound
+from gnnplace.bounds.bounds import bound_name, bound_of_forms, bound_of_forms_name, lower_bound
 from gnnplace.constraints import Constrained
 from gnnplace.formats.placements import Predicted, predicted
 from gnnplace.fused import Fused
@@ -31,7 +31,9 @@ class Candidate:
 
     `planning_ns` is the time that the planner took, 0 if it was not measured. `proved_ns` is a lower bound on every
     step of the problem without fused ops, which a search has proved, 0 if none has. For a planner that `failed`, the
-    reason is `result.infeasible`, and `placement` is a placeholder.
+    reason is `result.infeasible`, and `placement` is a placeholder. `form` is the problem that was placed, if it is
+    another form of the one that was given (`Proposal`). `rivals` are the candidates of rules that `best` has asked for
+    a step of several micro-batches.
     """
 
     planner: str
@@ -41,6 +43,8 @@ class Candidate:
     planning_ns: int = 0
     proved_ns: int = 0
     failed: bool = False
+    form: Problem | None = None
+    rivals: tuple[Candidate, ...] = ()
 
     @property
     def step_time_ns(self) -> int | None:
@@ -49,12 +53,13 @@ class Candidate:
 
     def fifo(self, problem: Problem) -> StepResult:
         """The step under the schedule `fifo`, which frameworks use; `result` itself if the planner failed."""
-        return self.result if self.failed else simulate(problem, [scheduled(self.placement, "fifo")])[0]
+        placed = self.form or problem
+        return self.result if self.failed else simulate(placed, [scheduled(self.placement, "fifo")])[0]
 
     def proved(self, problem: Problem) -> bool:
         """Whether a lower bound or a complete search proves that no placement is faster."""
         fused = self.placement.fusion is not None
-        bound_ns = max(lower_bound(problem, fused), 0 if fused else self.proved_ns)
+        bound_ns = max(lower_bound(self.form or problem, fused), 0 if fused else self.proved_ns)
         return self.step_time_ns is not None and self.step_time_ns <= bound_ns
 
     def predicted(self, problem: Problem) -> Predicted:
@@ -62,15 +67,18 @@ class Candidate:
 
         If ops run fused, the bound is one for every fusion.
         """
-        fused = self.placement.fusion is not None
-        return predicted(problem.cluster, self.result, lower_bound(problem, fused), bound_name(problem, fused))
+        fused, problem = self.placement.fusion is not None, self.form or problem
+        bound_ns, bound = lower_bound(problem, fused), bound_name(problem, fused)
+        return predicted(problem.cluster, self.result, bound_ns, bound, problem.graph.micro_batches)
 
     def row(self, problem: Problem) -> dict[str, Any]:
-        """A row for programs: the step, its metrics, the planning time, whether no placement is faster."""
+        """A row for programs: the step, its metrics beside `bound_of_all`, the planning time, whether it is proved."""
+        bound_ns, bound = bound_of_all(problem, self.placement.fusion is not None)
+        step = predicted(problem.cluster, self.result, bound_ns, bound, problem.graph.micro_batches)
         return {
             "planner": self.planner,
             "schedule": self.result.schedule,
-            **self.predicted(problem).model_dump(exclude={"bound_ns", "bound"}),
+            **step.model_dump(exclude={"bound_ns", "bound"}, exclude_unset=True),
             "planning_ns": self.planning_ns,
             "fifo_step_time_ns": self.fifo(problem).step_time_ns,
             "proved": self.proved(problem),
@@ -99,11 +107,18 @@ def identity(placement: Placement) -> Identity:
 
 
 def of_whole(proposed: Candidate, under: Constrained) -> Candidate:
-    """The candidate of the whole problem that a candidate of the constrained problem means."""
-    whole = candidate(under.whole, simulate, proposed.planner, under.of_whole(proposed.placement))
+    """The candidate of the whole problem, in its form, that a candidate of the constrained problem means.
+
+    Its rivals stay those of the constrained problem.
+    """
+    if under.problem is under.whole:
+        return proposed
+    placed = under if proposed.form is None else under.formed(proposed.form)
+    whole = candidate(placed.whole, simulate, proposed.planner, placed.of_whole(proposed.placement))
     return replace(
-        whole, planning_ns=proposed.planning_ns, proved_ns=proposed.proved_ns if under.problem is under.whole else 0
-    )
+        whole, planning_ns=proposed.planning_ns, form=None if proposed.form is None else placed.whole,
+        rivals=proposed.rivals,
+    )  # fmt: skip
 
 
 def expanded(proposed: Candidate, fused: Fused) -> Candidate:
@@ -118,6 +133,23 @@ def ranked(proposed: Sequence[Candidate]) -> list[Candidate]:
 
 def _rank(result: StepResult) -> tuple[bool, bool, int]:
     return result.infeasible is not None, result.step_time_ns is None, result.step_time_ns or 0
+
+
+def leaves_form(problem: Problem) -> bool:
+    """Whether a problem leaves its form open: several micro-batches, one replica, copies together."""
+    copies = problem.graph.copies
+    return copies is not None and copies.replicas == 1 and copies.placed == "together"
+
+
+def bound_of_all(problem: Problem, fused: bool = False) -> tuple[int, str]:
+    """A lower bound in ns on the steps of all candidates whose ops are, or are not, `fused`, and its name.
+
+    Candidates of a problem that leaves its form open may have any form, so the bound holds for every form. Fused ones
+    have the form that is given.
+    """
+    if leaves_form(problem) and not fused:
+        return bound_of_forms(problem), bound_of_forms_name(problem)
+    return lower_bound(problem, fused), bound_name(problem, fused)
 
 
 def table(problem: Problem, candidates: Sequence[Candidate]) -> pd.DataFrame:
@@ -135,7 +167,7 @@ def table(problem: Problem, candidates: Sequence[Candidate]) -> pd.DataFrame:
         "graph": problem.graph.name,
         "cluster": problem.cluster.name,
         "ops": problem.num_ops,
-        "bound_ns": lower_bound(problem),
+        "bound_ns": bound_of_all(problem)[0],
     }
     import pandas as pd  # a quarter of a second, which only tables for programs need
 

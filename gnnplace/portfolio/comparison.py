@@ -5,21 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from gnnplace.baselines.cp_sat.exact import Proved
 from gnnplace.baselines.searching.budget import Budget
-from gnnplace.bounds.shortage import shortage
+from gnnplace.bounds.bounds import bound_of_forms
+from gnnplace.bounds.shortage import Shortage, shortage
 from gnnplace.choices import BEST
 from gnnplace.constraints import Constraint, Stages, constrained
 from gnnplace.formats import strict_json
 from gnnplace.placement import Schedule
-from gnnplace.portfolio import planners, portfolio
-from gnnplace.portfolio.candidates import Candidate, candidate, failed, ranked
+from gnnplace.portfolio import forms, planners, portfolio
+from gnnplace.portfolio.best_form import best_of_forms
+from gnnplace.portfolio.candidates import BY_SCORE, Candidate, candidate, failed, leaves_form, ranked
 from gnnplace.portfolio.portfolio import USUAL, Options, planned
 from gnnplace.portfolio.stages import staged
 from gnnplace.problems import Problem
 from gnnplace.result import Planner, known
 from gnnplace.simulator.simulator import simulate
+from gnnplace.step_forms import freed
 
 Say = Callable[[Candidate], object]
 
@@ -51,12 +55,33 @@ def _proposed(problem: Problem, name: str, planner: Planner, schedule: Schedule)
     )
 
 
-def best(problem: Problem, budget: Budget, options: Options = USUAL) -> Candidate:
-    """The winner of the portfolio, named `best: ` and the planner that proposed it."""
+def best(
+    problem: Problem, budget: Budget, options: Options = USUAL, rules: Sequence[Candidate] | None = None
+) -> Candidate:
+    """The winner of the portfolio, named `best: ` and the planner that proposed it.
+
+    `rules` are the candidates of rules for other forms of the step, if these have run already. The budget is that
+    of the search, beside their time.
+    """
     start = time.perf_counter_ns()
-    winner = portfolio.portfolio(problem, simulate, budget, options)
+    if options.forms and leaves_form(problem):
+        if rules is None:
+            rules = list(forms.all_rules(problem, simulate, options.stages))
+        winner = _best_of_forms(problem, budget.anew(bound_of_forms(problem)), options, rules)
+        winner = replace(winner, rivals=tuple(rule for rule in rules if rule.planner not in forms.OURS))
+        proved_ns = 0  # what is proved for a form says nothing of others
+    else:
+        winner = portfolio.portfolio(problem, simulate, budget, options)
+        proved_ns = budget.bound_ns or 0
     planning_ns = time.perf_counter_ns() - start
-    return replace(winner, planner=f"{BEST}: {winner.planner}", planning_ns=planning_ns, proved_ns=budget.bound_ns or 0)
+    return replace(winner, planner=f"{BEST}: {winner.planner}", planning_ns=planning_ns, proved_ns=proved_ns)
+
+
+def _best_of_forms(problem: Problem, budget: Budget, options: Options, rules: Sequence[Candidate]) -> Candidate:
+    """The winner among forms. Binding stages are searched in the given form; other forms have those of rules."""
+    if options.stages is None or not options.stages.binding:
+        return best_of_forms(problem, simulate, budget, options, rules)
+    return min((portfolio.portfolio(problem, simulate, budget, options), *rules), key=BY_SCORE)
 
 
 def compared(
@@ -76,7 +101,13 @@ def compared(
     named |= {name: staged(plan, options.stages) for name, plan in (more or {}).items()}
     proposals = candidates(problem, named, options.schedule, say)
     starts = {each.planner: known(each.placement) for each in proposals if not each.failed}
-    every = [best(problem, budget, replace(options, starts=starts)), *proposals]
+    rules = list[Candidate]()
+    if options.forms and leaves_form(problem):
+        rivals = (by(problem, simulate, options.stages) for by in (forms.by_rules, forms.by_ours))
+        for rule in chain.from_iterable(rivals):
+            rules.append(rule)
+            say(rule)
+    every = [best(problem, budget, replace(options, starts=starts), rules), *proposals, *rules]
     proved_ns = max(each.proved_ns for each in every)
     return ranked([replace(each, proved_ns=proved_ns) for each in every])
 
@@ -90,11 +121,10 @@ def asked_planners(problem: Problem, seed: int, schedule: Schedule, stages: Stag
 
 def planner_named(name: str, problem: Problem, seed: int, schedule: Schedule, stages: Stages | None) -> Planner:
     """The planner of a user's name, with stages if there are any. Raises ValueError with the possible names."""
-    if name in planners.missing():
-        raise ValueError(f"planner {name!r}: {planners.missing()[name]}")
+    planners.require(name, problem)
     named = asked_planners(problem, seed, schedule, stages)
     if name not in named:
-        raise ValueError(strict_json.unknown("planner", name, (BEST, *named)))
+        raise ValueError(strict_json.unknown("planner", name, (BEST, *named, *forms.EVERY)))
     return named[name]
 
 
@@ -112,13 +142,21 @@ def _first_name(proposal: Candidate) -> str:
 
 
 def not_fitting(problem: Problem, under: Problem, constraint: Constraint) -> str | None:
-    """A proof that no placement fits `under` a constraint, and a finer constraint without such a proof.
+    """A proof that no placement fits `under` a constraint, in any form, and a finer constraint without such a proof.
 
     None if there is no proof.
     """
-    if (proof := shortage(under)) is None:
+    if (proof := _shortage(under, constraint)) is None:
         return None
     for finer in (*constraint.finer(), Constraint()):
-        if finer != constraint and shortage(constrained(problem, finer).problem) is None:
+        if finer != constraint and _shortage(constrained(problem, finer).problem, finer) is None:
             return f"{proof}; nothing speaks against {str(finer) or 'a placement without constraint'}"
     return str(proof)
+
+
+def _shortage(problem: Problem, constraint: Constraint) -> Shortage | None:
+    """A proof for the given form and, if that is open, for the one whose copies stand freely, which stages never do."""
+    proof = shortage(problem)
+    if proof is None or constraint.granularity == "stage" or not leaves_form(problem):
+        return proof
+    return shortage(freed(problem))

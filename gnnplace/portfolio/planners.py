@@ -1,6 +1,7 @@
 """The table of planners: each baseline by name. Needs no torch.
 
-A new baseline is one line of `BASELINES`. Commands, the portfolio and the contract tests take their names from there.
+A new baseline is one line of `BASELINES`, a new schedule of a pipeline one of `PIPELINES`. Commands, the portfolio and
+the contract tests take their names from there.
 Other packages add baselines by entry points of the group `gnnplace.planners` (`gnnplace/installed.py`): functions
 `(problem, evaluate, schedule=...) -> Placement`.
 """
@@ -26,6 +27,14 @@ from gnnplace.baselines.heft import heft
 from gnnplace.baselines.metis import metis
 from gnnplace.baselines.peft import peft
 from gnnplace.baselines.pipeline import pipeline
+from gnnplace.baselines.pipelines.gpipe import gpipe
+from gnnplace.baselines.pipelines.graphpipe import graphpipe
+from gnnplace.baselines.pipelines.interleaved import interleaved_1f1b
+from gnnplace.baselines.pipelines.one_f_one_b import one_f_one_b
+from gnnplace.baselines.pipelines.pipelined import pipelined, several
+from gnnplace.baselines.pipelines.v_half import v_half
+from gnnplace.baselines.pipelines.zb_h1 import zb_h1
+from gnnplace.baselines.pipelines.zb_v import zb_v
 from gnnplace.baselines.random_units import random_units
 from gnnplace.baselines.ranked_climb import ranked_climb
 from gnnplace.baselines.scotch import min_cut, scotch
@@ -36,7 +45,7 @@ from gnnplace.baselines.single import fastest, single_cpu, single_gpu
 from gnnplace.bounds.bounds import least_times
 from gnnplace.constraints import Stages
 from gnnplace.formats import strict_json
-from gnnplace.placement import Placement, Schedule, rule_of
+from gnnplace.placement import Placement, Schedule, rule_of, scheduled
 from gnnplace.portfolio.stages import planned_stages, staged
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
@@ -119,6 +128,18 @@ BASELINES: dict[str, Baseline] = {  # the slow ones last
     "genetic": Baseline(genetic, "start", search=True, priorities=True),
     "exact": Baseline(_exact, search=True, priorities=True),
 }  # fmt: skip
+PIPELINES: dict[str, Callable[..., Placement]] = {  # (problem, evaluate), of a step of several micro-batches
+    "gpipe": partial(pipelined, rule=gpipe),
+    "1f1b": partial(pipelined, rule=one_f_one_b),
+    "graphpipe": graphpipe,
+    "interleaved-1f1b": partial(pipelined, rule=interleaved_1f1b),
+    "zb-h1": partial(pipelined, rule=zb_h1),
+    "zb-v": partial(pipelined, rule=zb_v),
+    "v-half": partial(pipelined, rule=v_half),
+}
+SLOW_PIPELINE = (
+    "Devices wait where stages are unequal or few micro-batches fill them, and all accelerators have a stage."
+)
 SEARCHES = tuple(name for name, baseline in BASELINES.items() if baseline.search)
 SINGLE = ("cpu", "gpu")  # a single device of a kind
 
@@ -145,18 +166,34 @@ def planner(name: str, evaluate: Evaluator, seed: int, schedule: Schedule = "cri
 def planners(
     problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule = "critical-path"
 ) -> dict[str, Planner]:
-    """Every baseline that the cluster of a problem and this machine allow, by name; last those of other packages."""
+    """Every baseline that a problem and this machine allow, by name; last those of other packages.
+
+    The schedules of `PIPELINES` need several micro-batches.
+    """
     absent = [*missing()]
     if all(device.kind != "cpu" for device in problem.cluster.devices):
         absent += [name for name, baseline in BASELINES.items() if baseline.needs == "cpu"]
+    pipelines = PIPELINES if several(problem.graph) else {}
     more = {name: partial(plan, evaluate=evaluate, schedule=rule_of(schedule)) for name, plan in others().items()}
-    return {name: planner(name, evaluate, seed, schedule) for name in BASELINES if name not in absent} | more
+    return (
+        {name: planner(name, evaluate, seed, schedule) for name in BASELINES if name not in absent}
+        | {name: partial(plan, evaluate=evaluate) for name, plan in pipelines.items()}
+        | more
+    )
 
 
 @cache
 def others() -> dict[str, Any]:
     """The baselines that other installed packages add, by name."""
-    return installed.added("gnnplace.planners", BASELINES)
+    return installed.added("gnnplace.planners", {**BASELINES, **PIPELINES})
+
+
+def require(name: str, problem: Problem) -> None:
+    """Raises ValueError (one line) if a planner lacks its library, or the micro-batches that it schedules."""
+    if name in missing():
+        raise ValueError(f"planner {name!r}: {missing()[name]}")
+    if name in PIPELINES and not several(problem.graph):
+        raise ValueError(f"planner {name!r}: needs a step of several micro-batches, --micro-batches 2 or more")
 
 
 def missing() -> dict[str, str]:
@@ -195,17 +232,18 @@ def with_stages(
 def planner_named(name: str, problem: Problem, evaluate: Evaluator, seed: int) -> Planner:
     """The baseline of a user's name. Raises ValueError with the names that the problem's cluster allows."""
     named = planners(problem, evaluate, seed)
-    if name in missing():
-        raise ValueError(f"planner {name!r}: {missing()[name]}")
+    require(name, problem)
     if name not in named:
         raise ValueError(strict_json.unknown("planner", name, tuple(named)))
     return named[name]
 
 
 def best_heuristic(problem: Problem, evaluate: Evaluator, schedule: Schedule = "critical-path") -> Placement:
-    """The fastest placement of all planners but searches."""
-    named = planners(problem, evaluate, 0, schedule)
-    return fastest(problem, [plan(problem) for name, plan in named.items() if name not in SEARCHES], evaluate)
+    """The fastest placement of all planners but searches; those of pipelines are timed under `schedule`, too."""
+    named, rule = planners(problem, evaluate, 0, schedule), rule_of(schedule)
+    placements = [plan(problem) for name, plan in named.items() if name not in SEARCHES]
+    timed = [scheduled(each, rule) if each.schedule == "in-order" else each for each in placements]
+    return fastest(problem, timed, evaluate)
 
 
 def slower_than_one_device(times_ns: Mapping[str, int | None]) -> dict[str, str]:
@@ -214,8 +252,9 @@ def slower_than_one_device(times_ns: Mapping[str, int | None]) -> dict[str, str]
     `times_ns` is None for an infeasible placement.
     """
     alone = [time for name in SINGLE if (time := times_ns.get(name)) is not None]
-    slower = [name for name, time in times_ns.items() if time is not None and alone and time > min(alone)]
+    slower = {name: None for name, time in times_ns.items() if time is not None and alone and time > min(alone)}
     reasons = {name: BASELINES[name].slower for name in slower if name in BASELINES}
+    reasons |= dict.fromkeys(slower.keys() & PIPELINES.keys(), SLOW_PIPELINE)
     return {name: reasons.get(name) or "Not explained yet." for name in slower}
 
 

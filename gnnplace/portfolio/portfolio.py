@@ -6,7 +6,7 @@ Searches rank moves by the learned ranking that comes with the package, unless t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import islice, product
 from math import prod
@@ -75,6 +75,8 @@ class Options:
     - `policy` is a further planner; `starts` replace the planners.
     - `stages` are one way to keep modules whole: a share of the budget goes to a search among stages, from those
       nearest to the planners' placements. If they are binding, the whole budget does.
+    - `forms`: of several micro-batches, `best` may choose replicas, and copies that stand freely (`portfolio/forms`).
+    - `also` are starts that take no time, beside the planners; those of their names do not run again.
     - `progress` is called with each score that improves on all scores before.
     """
 
@@ -84,6 +86,8 @@ class Options:
     policy: Planner | None = None
     starts: Mapping[str, Planner] | None = None
     stages: Stages | None = None
+    forms: bool = False
+    also: Mapping[str, Planner] = field(default_factory=dict)
     progress: Progress = lambda planner, score: None
 
 
@@ -112,9 +116,7 @@ def portfolio(problem: Problem, evaluate: Evaluator, budget: Budget, options: Op
             return best_stages(
                 problem, options.stages, evaluate, options.seed, budget, options.schedule, starts, run.progress
             )
-        winner = run.refined(
-            *run.proposed(starts), [path_estimate] if options.search == "plain" else [shipped(), path_estimate]
-        )
+        winner = run.refined(*run.proposed(starts))
     winner = winner if options.schedule == run.rule else run.ordered(winner)
     return at_home(problem, evaluate, winner, budget)
 
@@ -167,7 +169,8 @@ class _Run:
         evaluations.
         """
         named = planners.planners(self.problem, self.tried, self.options.seed, self.rule)
-        heuristics = {name: plan for name, plan in named.items() if name not in planners.SEARCHES}
+        left_out = {*planners.SEARCHES, *self.options.also}
+        heuristics = {**self.options.also, **{name: plan for name, plan in named.items() if name not in left_out}}
         if self.options.stages and self.options.stages.binding:
             return planners.with_stages(self.problem, self.options.stages, heuristics, self.tried, self.rule)
         if self.budget.evaluations is None:
@@ -187,7 +190,7 @@ class _Run:
         proposals = with_repairs(problem, self.evaluate, winners, repairs, budget, progress)
         return proposals, len(proposals) > len(winners)
 
-    def refined(self, winners: list[Candidate], repaired: bool, ranks: Sequence[Rank]) -> Candidate:
+    def refined(self, winners: list[Candidate], repaired: bool) -> Candidate:
         """The winner of searches from the best few.
 
         The end of the budget is left for the way home, and for the search for an order if there is one.
@@ -203,7 +206,7 @@ class _Run:
                 searched(self.problem, self.evaluate, winners[0], "exact", solved, before, self.progress),
                 *winners[1:],
             ]
-        climb, anneal = ("ranked-climb", partial(self._climbed, ranks=ranks)), ("annealing", self._annealed)
+        climb, anneal = ("ranked-climb", self._climbed), ("annealing", self._annealed)
         if before.evaluations is not None and (left := before.allows(before.evaluations)):
             first = before.left(min(1.0, CLIMBED / left))
             winners = [searched_from_few(self.problem, self.evaluate, winners, climb, climb, first, self.progress)]
@@ -216,10 +219,8 @@ class _Run:
         before = self.budget.until(1 - FOR_HOME)
         return searched(self.problem, self.evaluate, winner, "order", search, before, self.progress)
 
-    def _climbed(
-        self, problem: Problem, start: Placement, budget: Budget, report: Report, *, ranks: Sequence[Rank]
-    ) -> Placement:
-        drawn = LEARNED_DRAWN if len(ranks) > 1 else DRAWN
+    def _climbed(self, problem: Problem, start: Placement, budget: Budget, report: Report) -> Placement:
+        ranks, drawn = ranks_of(self.options.search)
         return ranked_climb(
             problem, self.evaluate, np.random.default_rng(self.options.seed), start=start, budget=budget, report=report,
             ranks=ranks, drawn=drawn, schedule=rule_of(start.schedule),
@@ -255,9 +256,9 @@ class _Run:
 def planned(placement: Placement, schedule: Schedule) -> Placement:
     """A planner's placement under a schedule.
 
-    Under `given` it keeps its own priorities, or the schedule for which it was planned.
+    Under `given` it keeps its own priorities, or the schedule for which it was planned. A pipeline keeps its order.
     """
-    return placement if schedule == "given" else scheduled(placement, schedule)
+    return placement if schedule == "given" or placement.schedule == "in-order" else scheduled(placement, schedule)
 
 
 def repaired(problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget) -> Placement:
@@ -297,6 +298,11 @@ def improved_by(
     return improve(
         problem, evaluate, np.random.default_rng(seed), budget=budget, start=start, schedule=rule_of(start.schedule)
     )
+
+
+def ranks_of(search: SearchName) -> tuple[Sequence[Rank], int]:
+    """The rankings of a climb that take turns, and the number of moves among which they choose."""
+    return ((path_estimate,), DRAWN) if search == "plain" else ((shipped(), path_estimate), LEARNED_DRAWN)
 
 
 @cache

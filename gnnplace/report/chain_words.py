@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gnnplace.fused import fused
-from gnnplace.graph import NONE
+from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement, check
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult, Timeline
@@ -22,7 +22,8 @@ MOST_STRETCHES = 30
 class Stretch(NamedTuple):
     """A part of the critical chain in one place: ops of one device, or transfers over one link.
 
-    `why` is the reason why the first of them started when it did.
+    `why` is the reason why the first of them started when it did. `micro_batches` are those of its ops, or of the ops
+    whose outputs are sent; none for what runs once, and in a step of one.
     """
 
     start_ns: int
@@ -31,6 +32,7 @@ class Stretch(NamedTuple):
     what: str
     nodes: int  # ops or transfers
     why: str
+    micro_batches: tuple[int, ...] = ()
 
 
 class Step(NamedTuple):
@@ -77,12 +79,21 @@ def stretches(step: Step) -> list[Stretch]:
             Stretch(0, int(waits.start_ns[chain[0]]), "-", "a copy or a receiving channel", 1, "the step begins")
         )
     for node, end in zip(chain.tolist(), ends.tolist(), strict=True):
-        where, what = _where(step, node), _what(step, node)
-        if parts and (parts[-1].where, parts[-1].what) == (where, what):
-            parts[-1] = parts[-1]._replace(end_ns=end, nodes=parts[-1].nodes + 1)
+        part = Stretch(
+            int(waits.start_ns[node]), end, _where(step, node), _what(step, node), 1, because(step, node),
+            () if (of := micro_batch_of(step.problem.graph, int(waits.op[node]))) is None else (of,),
+        )  # fmt: skip
+        if parts and (parts[-1].where, parts[-1].what) == (part.where, part.what):
+            parts[-1] = _both(parts[-1], part, part.where)
         else:
-            parts.append(Stretch(int(waits.start_ns[node]), end, where, what, 1, because(step, node)))
+            parts.append(part)
     return parts
+
+
+def micro_batch_of(graph: ComputationGraph, op: int) -> int | None:
+    """The micro-batch of an op in a step of several; None if it runs once."""
+    of = NONE if graph.copies is None else int(graph.copies.micro_batch[op])
+    return None if of == NONE else of
 
 
 def shortened(stretches: list[Stretch]) -> list[Stretch]:
@@ -106,7 +117,8 @@ def shortened(stretches: list[Stretch]) -> list[Stretch]:
 def _both(left: Stretch, right: Stretch, where: str) -> Stretch:
     first, last = left.what.split(" ... ")[0], right.what.split(" ... ")[-1]
     what = first if first == last else f"{first} ... {last}"
-    return Stretch(left.start_ns, right.end_ns, where, what, left.nodes + right.nodes, left.why)
+    of = tuple(sorted({*left.micro_batches, *right.micro_batches}))
+    return Stretch(left.start_ns, right.end_ns, where, what, left.nodes + right.nodes, left.why, of)
 
 
 def _where(step: Step, node: int) -> str:

@@ -13,11 +13,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
-from gnnplace.cluster import Cluster, Link
+from gnnplace.cluster import MAX_RATE, Cluster, Link
 from gnnplace.formats import strict_json
+from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
-from gnnplace.report import terminal
+from gnnplace.report import step_words, terminal
 from gnnplace.report.chain_words import Step, Stretch, because, shortened, stepped, stretches
 from gnnplace.result import StepResult
 from gnnplace.schedules.critical_chain import chain_ns
@@ -170,12 +171,14 @@ def _divided(time_ns: Int64[np.ndarray, "ops devices"], device: int) -> Int64[np
 
 
 def _with_faster(cluster: Cluster, channel: int) -> Cluster:
-    """The cluster with the links of one channel `FASTER` times as fast; their latencies stay."""
+    """The cluster with the links of one channel `FASTER` times as fast; their latencies stay.
+
+    The largest rate of a link, gigabytes in a nanosecond, is not exceeded.
+    """
 
     def changed(link: Link) -> Link:
-        return replace(
-            link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * FASTER, overhead_ns=link.overhead_ns // FASTER
-        )
+        bandwidth = min(MAX_RATE, link.bandwidth_bytes_per_s * FASTER)
+        return replace(link, bandwidth_bytes_per_s=bandwidth, overhead_ns=link.overhead_ns // FASTER)
 
     shared = np.flatnonzero((cluster.link_channel == channel) | (cluster.link_receive_channel == channel))
     links = [changed(link) if index in shared else link for index, link in enumerate(cluster.links)]
@@ -198,7 +201,8 @@ def _module_moves(step: Step) -> list[ModuleMove]:
     )
     most = max(step.problem.num_devices, MOST_SIMULATED_OPS // step.problem.num_ops)
     moves: list[ModuleMove] = []
-    for module in np.argsort(-on_chain, kind="stable").tolist():
+    movable = ~np.isin(np.arange(step.modules.num_modules), _colocated(step))
+    for module in [each for each in np.argsort(-on_chain, kind="stable").tolist() if movable[each]]:
         ops = step.modules.module == module
         moves += [
             ModuleMove(step.modules.names[module], ops, device)
@@ -208,6 +212,14 @@ def _module_moves(step: Step) -> list[ModuleMove]:
         if len(moves) >= most:
             break
     return moves[:most]
+
+
+def _colocated(step: Step) -> Int32[np.ndarray, " modules"]:
+    """The modules that are colocated with others: those of a replica that stands on one device."""
+    group = step.problem.graph.colocation.index
+    grouped = np.flatnonzero(group != NONE)
+    pairs = np.unique(np.stack([group[grouped], step.modules.module[grouped]]), axis=1)
+    return pairs[1, np.bincount(pairs[0])[pairs[0]] > 1]
 
 
 def _simulated(step: Step, moves: list[ModuleMove]) -> list[Move]:
@@ -248,13 +260,23 @@ def _with_prefix(modules: Modules, name: str, separators: tuple[str, ...]) -> Bo
     return np.isin(modules.module, rows)
 
 
+Row = tuple[str, ...]
 CHAIN_HEADER = ("ms", "of the step", "where", "what", "ops", "why it began then")
 PLACES_HEADER = ("where", "ms", "of the step")
 MOVES_HEADER = ("module", "on", "step ms", "change", "feasible")
 
 
-def chain_rows(explanation: Explanation) -> list[tuple[str, ...]]:
-    """The critical chain as rows of text, under `CHAIN_HEADER`."""
+def chain_table(explanation: Explanation, graph: ComputationGraph) -> tuple[Row, list[Row]]:
+    """The critical chain as a header and rows of text. A step of several micro-batches has a column that names them."""
+    if graph.copies is None:
+        return CHAIN_HEADER, _chain_rows(explanation)
+    header = (*CHAIN_HEADER[:4], step_words.one(graph), *CHAIN_HEADER[4:])
+    ends = [dict.fromkeys((*part.micro_batches[:1], *part.micro_batches[-1:])) for part in explanation.chain]
+    cells = [" ... ".join(map(str, each)) or "-" for each in ends]
+    return header, [(*row[:4], cell, *row[4:]) for row, cell in zip(_chain_rows(explanation), cells, strict=True)]
+
+
+def _chain_rows(explanation: Explanation) -> list[Row]:
     return [
         (
             f"{terminal.ms(part.start_ns)} - {terminal.ms(part.end_ns)}",

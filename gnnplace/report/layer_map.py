@@ -2,7 +2,8 @@
 backward passes.
 
 Rows are modules. Columns are the time steps of an unrolled network; ops without a time step have a column for each
-phase. The colour of a cell is the device that does most of its work.
+phase. A step of several replicas has each column once for each of them. The colour of a cell is the device that does
+more than half of its work; if none does, the cell is grey.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from gnnplace.graph import NONE
+from gnnplace.graph import NONE, Copies
 from gnnplace.report.chain_words import Step
 from gnnplace.report.page import plain
 from gnnplace.report.picture import coloured_phases
 from gnnplace.report.timeline_data import device_colours
+from gnnplace.units.modules import modules
 
 MOST_HEIGHT = 1100
 NARROWEST = 0.14  # least width of a panel, as a fraction of the picture
 GAP = 0.02  # between panels, likewise
 MOST_TICKS, MOST_NAMES = 20, 80  # labels of a panel's columns, and of modules
-TIMELESS = "without a time step"
+MOST_LYING = 12  # labels of columns that lie beside each other
+TIMELESS, PHASE = "without a time step", "phase"
+SEVERAL, GREY = "several devices", "#b5b9c0"
 BARE = {"automargin": True, "showgrid": False, "zeroline": False}
 
 
@@ -48,8 +52,17 @@ def panels(step: Step) -> list[Panel]:
     column = np.full(step.problem.num_ops, NONE, dtype=np.int64)
     for number, phase in enumerate(phases):
         column[phase.ops & ~timed] = number
-    all_panels.append(Panel(TIMELESS if timed.any() else "phase", tuple(phase.name for phase in phases), column))
-    return [panel for panel in all_panels if panel.columns]
+    all_panels.append(Panel(TIMELESS if timed.any() else PHASE, tuple(phase.name for phase in phases), column))
+    return [_of_replicas(panel, graph.copies) for panel in all_panels if panel.columns]
+
+
+def _of_replicas(panel: Panel, copies: Copies | None) -> Panel:
+    """The panel with each column once for each replica, if there are several."""
+    if copies is None or copies.replicas == 1:
+        return panel
+    columns = [f"{name} @r{replica}" for name in panel.columns for replica in range(copies.replicas)]
+    column = np.where(panel.column == NONE, NONE, panel.column * copies.replicas + copies.replica)
+    return Panel(panel.title, tuple(columns), column)
 
 
 def figure(step: Step) -> dict[str, Any]:
@@ -58,30 +71,37 @@ def figure(step: Step) -> dict[str, Any]:
     columns = np.array([len(panel.columns) for panel in drawn_panels])
     widths = np.maximum(NARROWEST * columns.sum(), columns)
     ends = widths.cumsum() / widths.sum()
+    rows = modules(step.problem.graph.original).names
     layout: dict[str, Any] = {
-        "height": min(MOST_HEIGHT, 110 + 24 * step.modules.num_modules), "margin": {"l": 10, "r": 10, "t": 30, "b": 45},
-        "yaxis": {"autorange": "reversed", **_ticks(step.modules.names, MOST_NAMES)},
+        "height": min(MOST_HEIGHT, 110 + 24 * len(rows)), "margin": {"l": 10, "r": 10, "t": 30, "b": 45},
+        "yaxis": {"autorange": "reversed", **_ticks(rows, MOST_NAMES)},
     }  # fmt: skip
-    colours, data = device_colours(len(names)), []
+    colours, data = [*device_colours(len(names)), GREY], []
     for number, (panel, end, width) in enumerate(zip(drawn_panels, ends, widths / widths.sum(), strict=True), 1):
         axis = "" if number == 1 else str(number)
         layout[f"xaxis{axis}"] = {
             "domain": [float(end - width + (GAP if number > 1 else 0)), float(end)], "anchor": "y",
             "title": {"text": panel.title}, **_ticks(panel.columns, MOST_TICKS),
-            "tickangle": 90 if panel.title == TIMELESS else 0,
+            "tickangle": 90 if panel.title == TIMELESS or _many(panel) else 0,
         }  # fmt: skip
         data.append(_heat_map(step, panel, colours) | {"xaxis": f"x{axis}", "yaxis": "y"})
-    data += [_key(name, colour) for name, colour in zip(names, colours, strict=True)]
+    keys = names if all(len(names) not in row for drawn in data for row in drawn["z"]) else (*names, SEVERAL)
+    data += [_key(name, colour) for name, colour in zip(keys, colours, strict=False)]
     return {"data": data, "layout": layout | {"legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}}}
 
 
+def _many(panel: Panel) -> bool:
+    """Whether the names of phases are too many to lie beside each other."""
+    return panel.title == PHASE and len(panel.columns) > MOST_LYING
+
+
 def work_ns(step: Step, panel: Panel) -> Int64[np.ndarray, "modules columns devices"]:
-    """The work of each device in each cell."""
+    """The work of each device in each cell. Modules are those of one replica."""
     device, rows = step.placement.device, np.flatnonzero(panel.column != NONE)
-    cells = np.zeros((step.modules.num_modules, len(panel.columns), step.problem.num_devices), dtype=np.int64)
-    np.add.at(
-        cells, (step.modules.module[rows], panel.column[rows], device[rows]), step.problem.time_ns[rows, device[rows]]
-    )
+    num_modules = modules(step.problem.graph.original).num_modules
+    cells = np.zeros((num_modules, len(panel.columns), step.problem.num_devices), dtype=np.int64)
+    module = step.modules.module[rows] % num_modules
+    np.add.at(cells, (module, panel.column[rows], device[rows]), step.problem.time_ns[rows, device[rows]])
     return cells
 
 
@@ -99,7 +119,7 @@ def _steps(step: Step, title: str, ops: Bool[np.ndarray, " ops"]) -> Panel:
 
 def _heat_map(step: Step, panel: Panel, colours: list[str]) -> dict[str, Any]:
     work, names = work_ns(step, panel), step.problem.cluster.device_names
-    most = [[int(cell.argmax()) if cell.any() else None for cell in row] for row in work]
+    most = [[_whose(cell) for cell in row] for row in work]
     edges = np.linspace(0, 1, len(colours) + 1).tolist()
     scale = [
         [edge, colour] for low, high, colour in zip(edges, edges[1:], colours, strict=False) for edge in (low, high)
@@ -110,6 +130,13 @@ def _heat_map(step: Step, panel: Panel, colours: list[str]) -> dict[str, Any]:
         "text": [[_shares(names, cell) for cell in row] for row in work], "hoverongaps": False,
         "hovertemplate": "%{y}, %{x}<br>%{text}<extra></extra>",
     }  # fmt: skip
+
+
+def _whose(cell: Int64[np.ndarray, " devices"]) -> int | None:
+    """The device with more than half of the work; the number of devices if there is none, None without work."""
+    if not cell.any():
+        return None
+    return int(cell.argmax()) if 2 * cell.max() > cell.sum() else len(cell)
 
 
 def _shares(names: tuple[str, ...], cell: Int64[np.ndarray, " devices"]) -> str:

@@ -23,6 +23,8 @@ from gnnplace.formats import atomic
 from gnnplace.graph import NONE, PHASES, ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
+from gnnplace.report import step_words
+from gnnplace.report.micro_batch_colours import UNNUMBERED, coloured_copies, passes
 from gnnplace.result import StepResult, Timeline
 
 FORMATS: dict[str, dict[str, None]] = {
@@ -31,6 +33,7 @@ FORMATS: dict[str, dict[str, None]] = {
     ".pdf": {"CreationDate": None},
 }  # metadata without dates, so that bytes are reproducible
 MOST_OF_A_NAME = 60  # characters
+NUMBERS = 80  # at most, side by side
 OPS, TRANSFERS = (-0.4, 0.25), (0.27, 0.4)  # heights of ops and transfers relative to their device's line
 
 
@@ -47,7 +50,7 @@ def write_picture(path: str | os.PathLike[str], problem: Problem, placement: Pla
     draw(axes, problem, placement, result.timeline)
     fused = placement.fusion is not None
     bound = f"bound {lower_bound(problem, fused) / 1e6:,.3f} ms ({bound_name(problem, fused)})"
-    names = map(label, (problem.graph.name, problem.cluster.name))
+    names = map(label, (step_words.named(problem.graph), problem.cluster.name))
     title = f"{' on '.join(names)}, {placement.schedule}: {result.step_time_ns / 1e6:,.3f} ms; {bound}"
     axes.set_title(
         title if result.infeasible is None else f"{title}\ninfeasible: {label(result.infeasible)}",
@@ -58,22 +61,38 @@ def write_picture(path: str | os.PathLike[str], problem: Problem, placement: Pla
 
 
 def draw(axes: Axes, problem: Problem, placement: Placement, timeline: Timeline) -> None:
-    """Draws the ops of each device, coloured by phase; above them, in black, its sent and received transfers."""
-    phases = coloured_phases(problem.graph)
-    for phase in phases:
+    """Draws the ops of each device, coloured by phase; above them, in black, its sent and received transfers.
+
+    Of several micro-batches each has a hue and its number on it; backward passes are darker.
+    """
+    graph = problem.graph
+    groups = coloured_phases(graph) if graph.copies is None else coloured_copies(graph)
+    for group in groups:
         start_ns, end_ns, device = (
-            column[phase.ops] for column in (timeline.start_ns, timeline.end_ns, placement.device)
+            column[group.ops] for column in (timeline.start_ns, timeline.end_ns, placement.device)
         )
-        axes.add_collection(PolyCollection(bars(start_ns, end_ns, device, *OPS), facecolors=phase.colour, linewidths=0))
+        axes.add_collection(PolyCollection(bars(start_ns, end_ns, device, *OPS), facecolors=group.colour, linewidths=0))
     sent = bars(timeline.transfer_start_ns, timeline.transfer_end_ns, timeline.transfer_src, *TRANSFERS)
     copied = timeline.receive_start_ns >= 0
     received = bars(
         timeline.receive_start_ns[copied], timeline.receive_end_ns[copied], timeline.transfer_dst[copied], *TRANSFERS
     )
     axes.add_collection(PolyCollection([*sent, *received], facecolors="black", linewidths=0))
-    name_colours(axes, [*((phase.colour, phase.name) for phase in phases), ("black", "transfers")])
+    named = [(group.colour, group.name) for group in groups if graph.copies is None or group.name in UNNUMBERED]
+    name_colours(axes, [*named, ("black", "transfers")])
     axes.set(xlim=(0, max(1, int(timeline.end_ns.max())) / 1e6), ylim=(-0.5, problem.num_devices - 0.5), xlabel="ms")
+    if graph.copies is not None:
+        _number(axes, graph, placement, timeline)
     axes.set_yticks(range(problem.num_devices), list(map(label, problem.cluster.device_names)))
+
+
+def _number(axes: Axes, graph: ComputationGraph, placement: Placement, timeline: Timeline) -> None:
+    """Writes the number of its micro-batch on each pass that is wide enough for it."""
+    timed = passes(graph, placement.device, timeline)
+    wide = timed.end_ns - timed.start_ns > timeline.end_ns.max() / NUMBERS
+    for row, start, end, number, backward in zip(*(column[wide].tolist() for column in timed), strict=True):
+        place, colour = ((start + end) / 2e6, row + sum(OPS) / 2), "white" if backward else "black"
+        axes.annotate(str(number), place, color=colour, fontsize=8, ha="center", va="center")
 
 
 class DrawnPhase(NamedTuple):

@@ -107,7 +107,8 @@ def in_words(problem: Problem, placement: Placement) -> str:
                 f"{names[device[begin]]} from {graph_modules.names[begin]}" for begin in begins
             )
         case "module":
-            return f"modules: each of {graph_modules.num_modules:,} is on one device"
+            apart = " for each micro-batch" if (device == NONE).any() else ""
+            return f"modules: each of {graph_modules.num_modules:,} is on one device{apart}"
         case _:
             return f"ops: {int((device == NONE).sum()):,} of {graph_modules.num_modules:,} modules are split"
 

@@ -12,7 +12,9 @@ from matplotlib.colors import to_hex
 from gnnplace.cluster import NO_CHANNEL, Cluster
 from gnnplace.complaints import printable
 from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.report import step_words
 from gnnplace.report.chain_words import Step
+from gnnplace.report.micro_batch_colours import coloured_copies, passes
 from gnnplace.report.picture import coloured_phases
 from gnnplace.schedules.device_use import memory_use, streams
 
@@ -52,6 +54,7 @@ def timeline_data(step: Step) -> dict[str, Any]:
             "start_ns": step.waits.start_ns[chain].tolist(),
         },
         "ops": _ops(step),
+        **_copies(step, row_of),
         "transfers": _transfers(step),
         "memory": _memory(step),
     }
@@ -119,6 +122,28 @@ def _ops(step: Step) -> dict[str, Any]:
         "shade": {"colours": shades, "of": (modules.module * SHADES // modules.num_modules).tolist()},
         "bytes": _output_bytes(graph).tolist(),
     }
+
+
+def _copies(step: Step, row_of: Int64[np.ndarray, " nodes"]) -> dict[str, Any]:
+    """The colours of micro-batches, what each op is a copy of, and passes of rows; nothing for one micro-batch.
+
+    `of` is the colour of each op. Colours of one `owner` have one entry of the legend.
+    """
+    graph = step.problem.graph
+    if graph.copies is None:
+        return {}
+    colours, words = coloured_copies(graph), step_words.copies(graph)
+    in_rows = passes(graph, row_of[: graph.num_ops], step.timeline)
+    copies = {
+        "title": step_words.one(graph),
+        "names": [each.name for each in colours],
+        "colours": [each.colour for each in colours],
+        "owner": [each.owner for each in colours],
+        "of": np.argmax([each.ops for each in colours], axis=0).tolist(),
+        "words": {"names": list(words.values), "of": words.index.tolist()},
+        "passes": {name: column.tolist() for name, column in in_rows._asdict().items()},
+    }
+    return {"copies": copies}
 
 
 def _output_bytes(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from jaxtyping import Int64, UInt32
 
-from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.graph import NONE, ComputationGraph, distinct
 from gnnplace.schedules.ranks import compact
 
 
@@ -78,5 +78,5 @@ def _touches(
     num_outputs, data = max(1, len(output_root)), np.flatnonzero(graph.edge_data != NONE)
     op = np.concatenate([graph.edge_dst[data], graph.output_op]).astype(np.int64)
     root = np.concatenate([output_root[graph.edge_data[data]], output_root])
-    keys = np.unique(op * num_outputs + root)
+    keys = distinct(op * num_outputs + root)
     return np.searchsorted(keys // num_outputs, np.arange(graph.num_ops + 1)), keys % num_outputs

@@ -28,20 +28,65 @@ class MemoryUse(NamedTuple):
     bytes: Int64[np.ndarray, " changes"]
 
 
+class MemoryChanges(NamedTuple):
+    """What a step takes (bytes above 0) and leaves on devices, in no order: state, workspaces, buffers.
+
+    `output` is the output that owns a buffer, `NONE` for the state and the workspace of `op`.
+    """
+
+    device: Int64[np.ndarray, " changes"]
+    time_ns: Int64[np.ndarray, " changes"]
+    bytes: Int64[np.ndarray, " changes"]
+    op: Int64[np.ndarray, " changes"]
+    output: Int64[np.ndarray, " changes"]
+
+
+def memory_changes(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline) -> MemoryChanges:
+    """What the step takes and leaves. State is taken at 0 and never left."""
+    graph, count, ops = problem.graph, problem.num_devices, np.arange(problem.num_ops)
+    key, taken_ns, left_ns, size = _slots(problem, device, timeline)
+    root, none = graph.output_root[key // count], np.full(problem.num_ops, NONE)
+    maker, work = graph.output_op[root], graph.workspace_bytes
+    return MemoryChanges(
+        np.concatenate([device, device, device, key % count, key % count]),
+        np.concatenate([np.zeros_like(ops), timeline.start_ns, timeline.end_ns, taken_ns, left_ns]),
+        np.concatenate([graph.persistent_bytes, work, -work, size, -size]),
+        np.concatenate([ops, ops, ops, maker, maker]),
+        np.concatenate([none, none, none, root, root]),
+    )
+
+
 def memory_use(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline) -> list[MemoryUse]:
     """The memory use of every device. Its maximum is the step's peak memory."""
-    graph, count = problem.graph, problem.num_devices
-    key, taken_ns, left_ns, size = _slots(problem, device, timeline)
-    here = np.concatenate([device, device, key % count, key % count])
-    time_ns = np.concatenate([timeline.start_ns, timeline.end_ns, taken_ns, left_ns])
-    change = np.concatenate([graph.workspace_bytes, -graph.workspace_bytes, size, -size])
-    uses = []
-    for d in range(count):
-        moments, place = np.unique(np.append(0, time_ns[here == d]), return_inverse=True)
-        changes = np.zeros(len(moments), dtype=np.int64)
-        np.add.at(changes, place, np.append(graph.persistent_bytes[device == d].sum(), change[here == d]))
-        uses.append(MemoryUse(moments, changes.cumsum()))
+    changes, uses = memory_changes(problem, device, timeline), []
+    for d in range(problem.num_devices):
+        here = changes.device == d
+        moments, place = np.unique(np.append(0, changes.time_ns[here]), return_inverse=True)
+        change = np.zeros(len(moments), dtype=np.int64)
+        np.add.at(change, place[1:], changes.bytes[here])
+        uses.append(MemoryUse(moments, change.cumsum()))
     return uses
+
+
+def in_flight(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline) -> list[int]:
+    """The most micro-batches in flight on each device at once, 0 on a device that works on none.
+
+    A micro-batch is in flight on a device from the start of its first op with a kernel there to the end of its last.
+    """
+    copies, most = problem.graph.copies, [0] * problem.num_devices
+    assert copies is not None
+    ops = np.flatnonzero(problem.graph.kernel & (copies.micro_batch != NONE) & ~copies.added)
+    key = device[ops].astype(np.int64) * copies.micro_batches + copies.micro_batch[ops]
+    pairs, place = np.unique(key, return_inverse=True)
+    first, last = np.full(len(pairs), timeline.end_ns.max()), np.zeros(len(pairs), dtype=np.int64)
+    np.minimum.at(first, place, timeline.start_ns[ops])
+    np.maximum.at(last, place, timeline.end_ns[ops])
+    where = pairs // copies.micro_batches
+    for here in np.unique(where).tolist():
+        begins, ends = np.sort(first[where == here]), np.sort(last[where == here])
+        begun = np.searchsorted(begins, begins, side="right")
+        most[here] = int((begun - np.searchsorted(ends, begins, side="right")).max())
+    return most
 
 
 class _Slots(NamedTuple):

@@ -6,7 +6,7 @@
 - `depth`: the number of ops on the longest path that begins with the op, control edges included:
   `depth[i] = 1 + max(0, max over consumers j of depth[j])`. It does not depend on the placement.
 - `memory`: the position of the op in the memory order of the placement, counted from the end (`memory_order`).
-- `given`: the priorities of the planner.
+- `given`, `in-order`: the priorities of the planner.
 
 All priorities are exact integers and do not depend on the order of ops in the graph's document.
 """
@@ -46,7 +46,7 @@ def computed(
 ) -> Int64[np.ndarray, "rows ops"]:
     """The priorities of each row of devices under its schedule.
 
-    They are 0 under `fifo` and `given`, and undefined if a link that ranks need is missing.
+    They are 0 under `fifo`, `given` and `in-order`, and undefined if a link that ranks need is missing.
     """
     delay_tables, named = delays(problem), np.array(schedules)
     priority = np.zeros(device.shape, dtype=np.int64)

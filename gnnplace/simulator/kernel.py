@@ -21,6 +21,8 @@ are integers, and the result does not depend on the number of threads.
   stream is idle, the transfer waits for one.
 - An op that starts while another device with the same memory runs an op takes its contended time. The other op keeps
   its time. Of two ops that start at the same time, the one on the later device takes its contended time.
+- Under the schedule `in-order` a sample has a `sequence`: all ops by priority. A device starts the next of its ops, or
+  none, and not before the op before it has ended.
 - A step stops early once it can't end by its limit: the ops that a device has not started are a lower bound on the time
   it still needs.
 """
@@ -39,6 +41,7 @@ from gnnplace.compiled import kernel, part
 from gnnplace.schedules.ranks import NOTHING
 
 NEVER = 2**63 - 1
+STUCK = NEVER - 1  # the step time of an order in which devices wait for one another forever
 NO_LIMIT = 2**62
 
 
@@ -68,8 +71,8 @@ def prefetch(context, array, row):
 
 @kernel
 @no_type_check
-def simulate_rows(tables, device, priority, limit_ns, scratch, steps, trace):
-    """Simulates every row of `device`.
+def simulate_rows(tables, device, priority, sequence, limit_ns, scratch, steps, trace):
+    """Simulates every row of `device`, in order if the rows of `sequence` have ops.
 
     Writes one row of `steps` each, and of `trace` if it has rows; `run_events` explains the limit.
     """
@@ -79,7 +82,7 @@ def simulate_rows(tables, device, priority, limit_ns, scratch, steps, trace):
             find_slots(tables, device[sample], scratch.own_slot, scratch.touch_slot)
         place_ops(tables, device[sample], priority[sample], scratch, steps, sample)
         if steps.linked[sample]:
-            run_events(tables, limit_ns, scratch, steps, trace, sample)
+            run_events(tables, sequence[sample], limit_ns, scratch, steps, trace, sample)
 
 
 @part
@@ -198,11 +201,12 @@ def place_ops(tables, device, priority, scratch, steps, sample):
 
 @part
 @no_type_check
-def run_events(tables, limit_ns, scratch, steps, trace, sample):
+def run_events(tables, sequence, limit_ns, scratch, steps, trace, sample):
     """Runs the events in order of time. At each time, ops and transfers end first, then channels start transfers, then
     devices start ops.
 
-    A step that turns out to last longer than the limit stops and gets the step time `NEVER`.
+    A step that turns out to last longer than the limit stops and gets the step time `NEVER`; one without an end gets
+    `STUCK`.
     """
     # unpacked once, because the loop below reads them all
     edges, transfer_ns, latency_ns = tables.delays.edges, tables.delays.transfer_ns, tables.delays.link_latency_ns
@@ -239,6 +243,7 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
     woken = np.empty(3 * num_channels, np.uint32)
     ended = np.empty(len(ops), np.uint32)
     sent, transfers = np.uint32(0), 0
+    strict, turn, started = len(sequence) > 0, np.zeros(num_devices, np.int64), 0
 
     for first in range(len(ops)):
         state = ops[first]
@@ -434,6 +439,13 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                 num_seen[here] += 1
             while num_ready[here] > 0 and num_running[here] < for_ops:
                 op = np.uint32(ready[row].b & 0xFFFFFFFF)
+                if strict:
+                    while ops[sequence[turn[here]]].device != here:
+                        turn[here] += 1
+                    if num_running[here] > 0 or op != sequence[turn[here]]:
+                        break
+                    turn[here] += 1
+                started += 1
                 pop(ready, row, num_ready[here])
                 num_ready[here] -= 1
                 state = ops[op]
@@ -470,6 +482,8 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                 following = min(following, pending[row].a)
             next_ns[here] = following
         steps.step_time_ns[sample] = now
+    if started < len(ops):
+        steps.step_time_ns[sample] = STUCK
 
 
 @part

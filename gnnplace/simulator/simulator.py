@@ -21,7 +21,7 @@ from gnnplace.placement import RULES, Placement, Schedule, check, torn
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult, Timeline
 from gnnplace.schedules.priorities import computed
-from gnnplace.simulator.kernel import NEVER, NO_LIMIT, simulate_rows
+from gnnplace.simulator.kernel import NO_LIMIT, STUCK, simulate_rows
 from gnnplace.simulator.tables import Steps, Timelines, borrowed_scratch, tables
 
 MIN_OPS_PER_TASK = 20_000  # about 6 ms; for smaller tasks the overhead of a thread exceeds the gain
@@ -31,11 +31,12 @@ MAX_SAMPLES_PER_TASK = 16
 class Batch(NamedTuple):
     """Samples of one problem; `priority(low, high)` computes the priorities of rows.
 
-    The kernel fills `steps` and `trace`.
+    If the samples run in order, a row of `sequence` has all ops by priority. The kernel fills `steps` and `trace`.
     """
 
     problem: Problem
     device: UInt32[np.ndarray, "samples ops"]
+    sequence: UInt32[np.ndarray, "samples ops_or_none"]
     priority: Callable[[int, int], Int64[np.ndarray, "rows ops"]]
     steps: Steps
     trace: Timelines
@@ -56,14 +57,14 @@ def simulate(
         _require_cover(problem, placement.device)
         if placement.priority is not None and placement.priority.shape != placement.device.shape:
             raise ValueError(f"priority: {len(placement.priority)} entries for {problem.num_ops} ops")
-    shared, stepless = _by_fusion(problem, placements)
+    shared, stepless = _alike(problem, placements)
     batches = [
         _batch(problem, fused, [placements[number] for number in numbers], timeline)
-        for fused, numbers in shared.items()
+        for (fused, _), numbers in shared.items()
     ]
     _run(batches, usable_cores(), NO_LIMIT if limit_ns is None else limit_ns)
     results = {number: _stepless(problem, placements[number], reason) for number, reason in stepless.items()}
-    for (fused, numbers), batch in zip(shared.items(), batches, strict=True):
+    for ((fused, _), numbers), batch in zip(shared.items(), batches, strict=True):
         for sample, number in enumerate(numbers):
             results[number] = _result(problem, placements[number], fused, batch, sample, limit_ns)
     return tuple(results[number] for number in range(len(placements)))
@@ -90,7 +91,8 @@ def simulate_devices(
     def priority(low: int, high: int) -> Int64[np.ndarray, "rows ops"]:
         return computed(problem, [schedule] * (high - low), rows[low:high])
 
-    batch = Batch(problem, rows, priority, _empty_steps(problem, len(rows)), _empty_trace(problem, 0))
+    sequence = np.zeros((len(rows), 0), dtype=np.uint32)
+    batch = Batch(problem, rows, sequence, priority, _empty_steps(problem, len(rows)), _empty_trace(problem, 0))
     _run([batch], threads or usable_cores())
     return batch.steps
 
@@ -109,11 +111,16 @@ def _require_cover(problem: Problem, device: Int32[np.ndarray, "*samples ops"]) 
 
 
 def _priorities(
-    problem: Problem, placements: Sequence[Placement], device: UInt32[np.ndarray, "rows ops"]
+    problem: Problem,
+    placements: Sequence[Placement],
+    device: UInt32[np.ndarray, "rows ops"],
+    sequence: UInt32[np.ndarray, "rows ops_or_none"],
 ) -> Int64[np.ndarray, "rows ops"]:
     rows = computed(problem, [placement.schedule for placement in placements], device)
-    for row, placement in zip(rows, placements, strict=True):
-        if placement.priority is not None:
+    for row, placement, ops in zip(rows, placements, sequence, strict=True):
+        if len(ops):  # ties as in the sequence
+            row[ops] = np.arange(len(ops))[::-1]
+        elif placement.priority is not None:
             row[:] = placement.priority
     return rows
 
@@ -124,15 +131,15 @@ def _empty_trace(problem: Problem, rows: int) -> Timelines:
     return Timelines(start_ns, end_ns, np.empty((rows, most, 7), dtype=np.int64))
 
 
-def _by_fusion(
+def _alike(
     problem: Problem, placements: Sequence[Placement]
-) -> tuple[dict[Fused | None, list[int]], dict[int, str]]:
-    """The numbers of the placements of each fused problem, and the reasons of placements without a step.
+) -> tuple[dict[tuple[Fused | None, bool], list[int]], dict[int, str]]:
+    """The numbers of the placements of each fusion (None for no fusion) that run in order, and of those that don't.
 
-    The key None is the problem without fusion.
+    Placements without a step have reasons instead.
     """
     cache: dict[bytes, Fused | str] = {}
-    shared: dict[Fused | None, list[int]] = {}
+    shared: dict[tuple[Fused | None, bool], list[int]] = {}
     stepless: dict[int, str] = {}
     for number, placement in enumerate(placements):
         fused: Fused | str | None = None
@@ -140,29 +147,40 @@ def _by_fusion(
             key = placement.fusion.tobytes()
             fused = cache[key] = cache.get(key) or fused_or_refusal(problem, placement.fusion)
         reason = fused if isinstance(fused, str) else torn(problem, placement)
-        if reason is not None:
-            stepless[number] = reason
-        elif not isinstance(fused, str):
-            shared.setdefault(fused, []).append(number)
+        if reason is not None or isinstance(fused, str):
+            stepless[number] = str(reason)
+        else:
+            shared.setdefault((fused, placement.schedule == "in-order"), []).append(number)
     return shared, stepless
 
 
 def _batch(problem: Problem, fused: Fused | None, placements: Sequence[Placement], timeline: bool) -> Batch:
-    """The batch of placements that share a fusion."""
+    """The batch of placements of one fusion, all in order or none."""
     if fused is not None:
         problem, placements = fused.problem, [fused.contracted(placement) for placement in placements]
     device = np.stack([placement.device for placement in placements]).astype(np.uint32)
+    sequence = _sequence(placements)
 
     def priority(low: int, high: int) -> Int64[np.ndarray, "rows ops"]:
-        return _priorities(problem, placements[low:high], device[low:high])
+        return _priorities(problem, placements[low:high], device[low:high], sequence[low:high])
 
     return Batch(
         problem,
         device,
+        sequence,
         priority,
         _empty_steps(problem, len(device)),
         _empty_trace(problem, len(device) if timeline else 0),
     )
+
+
+def _sequence(placements: Sequence[Placement]) -> UInt32[np.ndarray, "samples ops_or_none"]:
+    """All ops by priority, the first on a tie, for placements in order; nothing for others."""
+    if placements[0].schedule != "in-order":
+        return np.zeros((len(placements), 0), dtype=np.uint32)
+    given = {id(row): row for row in (placement.priority for placement in placements) if row is not None}
+    sequence = {number: np.argsort(~row, kind="stable").astype(np.uint32) for number, row in given.items()}
+    return np.stack([sequence[id(placement.priority)] for placement in placements])
 
 
 def _run(batches: Sequence[Batch], threads: int, limit_ns: int = NO_LIMIT) -> None:
@@ -177,8 +195,9 @@ def _run(batches: Sequence[Batch], threads: int, limit_ns: int = NO_LIMIT) -> No
                 part, traced = (
                     type(columns)(*(column[rows] for column in columns)) for columns in (batch.steps, batch.trace)
                 )
+                priority = batch.priority(rows.start, rows.stop)
                 simulate_rows(
-                    prepared, batch.device[rows], batch.priority(rows.start, rows.stop), limit_ns, memory, part, traced
+                    prepared, batch.device[rows], priority, batch.sequence[rows], limit_ns, memory, part, traced
                 )
 
     if threads == 1 or len(pieces) <= 1:
@@ -206,7 +225,7 @@ def _empty_steps(problem: Problem, samples: int) -> Steps:
 
 
 def _stepless(problem: Problem, placement: Placement, reason: str) -> StepResult:
-    """The result of a placement without a step: its fusion is not allowed."""
+    """The result of a placement without a step, because its fusion is not allowed."""
     busy = np.zeros(problem.num_devices, dtype=np.int64)
     np.add.at(busy, placement.device, problem.time_ns[np.arange(problem.num_ops), placement.device])
     return StepResult(placement.schedule, None, reason, None, busy, 0, 0)
@@ -217,12 +236,14 @@ def _result(
 ) -> StepResult:
     steps, trace = batch.steps, batch.trace
     legal, linked, time_ns = bool(steps.legal[sample]), bool(steps.linked[sample]), int(steps.step_time_ns[sample])
-    ended = linked and time_ns != NEVER
+    ended = linked and time_ns < STUCK
     peak = steps.peak_memory_bytes[sample].copy() if ended else None
     reason = None if legal and linked else check(problem, placement)
     assert (reason is None) == (legal and linked)
     if reason is None and peak is not None:
         reason = _overflow(problem, peak)
+    if reason is None and time_ns == STUCK:
+        reason = "in-order: devices wait for one another forever"
     if reason is None and not ended:
         reason = f"time: the step takes more than {limit_ns} ns"
     return StepResult(

@@ -22,6 +22,7 @@ from gnnplace.formats.clusters import read_cluster
 from gnnplace.graph import ComputationGraph
 from gnnplace.problems import Problem
 from gnnplace.sources.code import is_code
+from gnnplace.transformations.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from gnnplace.exports.trial import Trial
@@ -185,12 +186,16 @@ def costed(
     costs: str | None,
     say: Callable[[str], object],
     warn: Callable[[str], object],
+    parallelism: Parallelism = Parallelism(),  # noqa: B008, frozen
 ) -> Problem:
     """The problem of a graph on a cluster, with measured costs (a file) or, if `costs` is None, roofline costs.
+
+    Graph and measured costs are those of one of the step's micro-batches.
 
     Measured links change the cluster and its checksum; placements refer to the changed cluster. `say` is called with a
     line about links without measurements, `warn` with each caveat of the graph.
     """
+    graph = parallelism.of(graph)
     for text in caveats(graph):
         warn(f"{graph.name}: {text}")
     if costs is None:
@@ -198,7 +203,7 @@ def costed(
     from gnnplace.costs import links, measured
     from gnnplace.formats.costs import read_costs
 
-    measured_costs = read_costs(costs, graph)
+    measured_costs = read_costs(costs, graph.original)
     if unmeasured := links.unmeasured(cluster, [measured_costs]):
         some = ", ".join(f"{link.src} -> {link.dst}" for link in unmeasured[:MOST_LINKS])
         more = f" and {len(unmeasured) - MOST_LINKS} more" if len(unmeasured) > MOST_LINKS else ""

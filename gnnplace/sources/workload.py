@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gnnplace.corpus import manifest
 from gnnplace.execution.workload import Workload
@@ -16,12 +16,25 @@ from gnnplace.frontends.tensorflow.step import TensorFlowStep
 from gnnplace.sources.code import function, imported, is_code, user_code
 from gnnplace.sources.code_graph import as_step
 
+if TYPE_CHECKING:
+    from gnnplace.frontends.torch.step import TorchStep
+
 LOADER = f"{__name__}:load"  # what a host calls in its child process
+MICRO_BATCH_LOADER = f"{__name__}:load_micro_batch"
 BUILT = "python -m "
 
 
 def load(text: str, seed: int) -> Workload:
     """The workload that `text` refers to. Raises ValueError if it does not exist or is no step."""
+    return _load(text, seed, lambda step: step)
+
+
+def load_micro_batch(text: str, seed: int) -> Workload:
+    """The workload that `text` refers to, of several micro-batches the first, as measured costs are those of one."""
+    return _load(text, seed, lambda step: step.of_micro_batch())
+
+
+def _load(text: str, seed: int, part: Callable[[TorchStep], TorchStep]) -> Workload:
     name, build = _builder(text)
     import torch  # imported late, so that parsing of arguments need not wait for it
 
@@ -36,7 +49,7 @@ def load(text: str, seed: int) -> Workload:
         from gnnplace.frontends.torch.step import TorchStep
 
         if isinstance(step, TorchStep):
-            return TorchWorkload(step, name)
+            return TorchWorkload(part(step), name)
     raise ValueError(
         f"{text}: returned a {type(step).__name__}; a workload's function returns a TorchStep or a TensorFlowStep"
     )

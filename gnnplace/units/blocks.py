@@ -2,7 +2,8 @@
 
 Good placements of recurrent networks are runs of layers, runs of time steps and wavefronts across both; those of
 convolutional networks are branches. The grains come from the columns of the graph (block, time step, layer, phase), and
-from the units `weights` and `coarse`.
+from the units `weights` and `coarse`. In a step of several micro-batches a time step is one of a single micro-batch, so
+that a layer moves with all its copies or with one.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ def _build(graph: ComputationGraph, closure: Units) -> tuple[Grain, ...]:
     block, step, layer, phase = (
         column.astype(np.int64) for column in (graph.block, graph.time_step, graph.layer.index, graph.phase.index)
     )
+    if (copies := graph.copies) is not None:
+        again = copies.micro_batch != NONE
+        step = np.where(again, (step + 1) * copies.micro_batches + copies.micro_batch, NONE)
     weights, coarse = (units(graph, name).unit.astype(np.int64) for name in ("weights", "coarse"))
     labels = ([np.arange(graph.num_ops)], [weights], [coarse],
               [block], [step], [block, step], [layer], [layer, step], [block, phase], [layer, phase])  # fmt: skip

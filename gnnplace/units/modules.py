@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
 from gnnplace.compiled import kernel
-from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.graph import NONE, ComputationGraph, Copies
 from gnnplace.units.cells import leader
 from gnnplace.units.units import colocation_closure
 from gnnplace.units.variables import SCALAR_BYTES, families
@@ -79,12 +79,23 @@ def of_pytorch(graph: ComputationGraph) -> bool:
 
 
 def _build(graph: ComputationGraph) -> Modules:
+    if graph.copies is not None:
+        return _of_copies(graph.copies)
     group = colocation_closure(graph)
     if not len(graph.layer.values):
         return _numbered(graph, [graph.op_names[label] for label in range(graph.num_ops)], group)
     owner = families(graph, group).owner
     seeds = _seeds(graph, owner)
     return _numbered(graph, graph.layer.values, _spread(graph, seeds)[leader(graph, group)])
+
+
+def _of_copies(copies: Copies) -> Modules:
+    """The modules of a step of several micro-batches: those of one of them, of each replica by itself."""
+    one = modules(copies.original)
+    names = one.names
+    if copies.replicas > 1:
+        names = tuple(f"{name}@r{replica}" for replica in range(copies.replicas) for name in one.names)
+    return Modules(names, (one.module[copies.source] + copies.replica * one.num_modules).astype(np.int32))
 
 
 def _seeds(graph: ComputationGraph, owner: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:

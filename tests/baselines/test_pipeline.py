@@ -9,7 +9,7 @@ import pytest
 from support.graphs import chains, equal_gpus, op
 from support.random_problems import random_case
 
-from gnnplace.baselines.pipeline import StageLoads, _row, _rows, _transfers, pipeline, split
+from gnnplace.baselines.pipeline import StageLoads, cut_loads, pipeline, rows, split, sums_of_row
 from gnnplace.baselines.single import single_gpu
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
@@ -25,8 +25,8 @@ def stages(work: list[float], cut: list[float], held: list[float] | None = None,
     before = np.concatenate([[0.0], np.cumsum(work)])
     between = np.zeros((len(speed), len(work) + 1))
     between[1:, 1:-1] = cut
-    return StageLoads(before[None, :] / np.array(speed)[:, None], np.concatenate([[0.0], np.cumsum(held or [0.0] * len(work))]),
-                  np.full(len(speed), room), between)  # fmt: skip
+    holds = np.concatenate([[0.0], np.cumsum(held or [0.0] * len(work))])
+    return StageLoads(before[None, :] / np.array(speed)[:, None], np.tile(holds, (len(speed), 1)), np.full(len(speed), room), between)
 
 
 def bounds(found: list[np.ndarray]) -> list[list[int]]:
@@ -52,7 +52,9 @@ def test_no_contiguous_split_is_better(seed: int):
     load, cut = generator.integers(1, 9, (count, length)).cumsum(axis=1), generator.integers(0, 12, (count, length + 1)).astype(float)
     cut[0] = 0.0
     held = np.concatenate([[0.0], generator.integers(0, 5, length).cumsum()])
-    given = StageLoads(np.concatenate([np.zeros((count, 1)), load], axis=1), held, generator.integers(4, 15, count).astype(float), cut)
+    given = StageLoads(
+        np.concatenate([np.zeros((count, 1)), load], axis=1), np.tile(held, (count, 1)), generator.integers(4, 15, count).astype(float), cut
+    )
 
     def slowest(cuts: tuple[int, ...]) -> float:
         runs = list(pairwise(cuts))
@@ -69,12 +71,12 @@ def test_what_crosses_a_cut_is_sent_once_each_way_by_hand():
     """a -> b, c (one output, 5 bytes), c -> a' (3 bytes, back to a's place), and a control edge from a to c."""
     ops = [op("a", size=5), op("b"), op("c", size=3), op("a'")]
     posed = problem(ComputationGraph.from_ops("g", ops, [(0, 0, 1), (0, 0, 2), (2, 0, 3), (0, -1, 2)]), equal_gpus(2))
-    row = _row(posed, np.array([0, 1, 2, 0]))
+    row = sums_of_row(posed, np.array([0, 1, 2, 0]))
     assert row.send_ns[:, :, 0].tolist() == [[0, 5, 5, 0], [0, 3, 3, 0]]
     assert row.crosses.tolist() == [[0, 2, 2, 0], [0, 1, 1, 0]]
-    assert _transfers(posed, row, np.array([0, 1])).tolist() == [[0, 0, 0, 0], [0, 5, 5, 0]]  # the slower way
+    assert cut_loads(posed, row, np.array([0, 1])).tolist() == [[0, 0, 0, 0], [0, 5, 5, 0]]  # the slower way
     one_way = Cluster("one-way", posed.cluster.devices, posed.cluster.links[1:])
-    assert _transfers(problem(posed.graph, one_way), row, np.array([0, 1]))[1].tolist() == [0, np.inf, np.inf, 0]
+    assert cut_loads(problem(posed.graph, one_way), row, np.array([0, 1]))[1].tolist() == [0, np.inf, np.inf, 0]
     assert row.work_ns[:, 0].tolist() == [0, 20, 30, 40] and row.outputs.tolist() == [0, 5, 5, 8]
 
 
@@ -146,7 +148,7 @@ def test_rows_are_of_blocks_of_their_layers_and_of_layers_alone_by_hand():
     ops = [op(f"o{i}", layer=f"l{i}", block=(1, 0, 0, 1)[i], phase="forward") for i in range(4)]
     ops += [op("o1/gradient", layer="l1", block=0, phase="backward_data")]
     posed = problem(ComputationGraph.from_ops("g", ops, [(0, 0, 1), (1, 0, 2), (2, 0, 3), (3, 0, 4)]), equal_gpus(2))
-    assert [row.tolist() for row in _rows(posed)] == [[1, 0, 0, 1, 0], [2, 0, 1, 3, 0], [0, 1, 2, 3, 1]]
+    assert [row.tolist() for row in rows(posed)] == [[1, 0, 0, 1, 0], [2, 0, 1, 3, 0], [0, 1, 2, 3, 1]]
 
 
 def test_faster_devices_get_more_layers():

@@ -84,7 +84,9 @@ def _broken_by_space(folder: Path) -> str | None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM_BYTES, ROOM_BYTES))
 
-    said = _run("explain", folder, limit=limit, XDG_CACHE_HOME=str(folder / "cache"), HOME=str(folder))
+    # without bytecode, which Python would leave in the package cut at the limit
+    there = {"XDG_CACHE_HOME": str(folder / "cache"), "HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    said = _run("explain", folder, limit=limit, **there)
     left = [path.name for path in folder.rglob("*") if path.is_file()]
     return said or (f"left {left}" if left else None)
 

@@ -33,6 +33,13 @@ def test_measured_costs_are_those_of_the_simulated_step(measured, capsys):
     assert run(capsys, "simulate", *arguments, "-q")[2] == ""
 
 
+def test_measured_costs_are_those_of_each_micro_batch(measured, capsys):
+    options = ("graph.json", "--cluster", "cluster.json", "--costs", "costs.json", "-q", "--devices", "gpu:0", "--json")
+    status, out, _ = run(capsys, "place", *options, "--planner", "heft", "--micro-batches", "3")
+    predicted = json.loads(out)["predicted"]  # x 5, left 8, right 9, three times, and the variable of left with its read
+    assert status == 0 and predicted["busy_ns"] == {"gpu:0": 3 * 22 + 2} and predicted["micro_batch_time_ns"] == 23
+
+
 @pytest.mark.slow
 def test_place_and_compare_plan_by_measured_costs(measured, capsys):
     options = ("graph.json", "--cluster", "cluster.json", "--costs", "costs.json", "-q")

@@ -20,7 +20,7 @@ def test_as_json_it_is_one_line_with_everything(folder, capsys):
     assert (status, err, out.count("\n"), found["step_time_ns"]) == (0, "", 1, 50)
     # x on the CPU, then right on the CPU; left ends at 38
     assert [(part["start_ns"], part["end_ns"], part["where"]) for part in found["chain"]] == [(0, 10, "cpu:0"), (10, 50, "cpu:0")]
-    assert found["places_ns"] == {"cpu:0": 50}
+    assert found["places_ns"] == {"cpu:0": 50} and "micro_batches" not in found["chain"][0]
     assert {change["what"]: change["step_time_ns"] for change in found["changes"]}["cpu:0"] == 33  # x 0-5, left 13-33, right 5-25
     assert found["moves"] == []  # left takes longer on the CPU, right waits for left on the GPU, x sends its bytes the other way
 

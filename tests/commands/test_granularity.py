@@ -118,3 +118,18 @@ def test_what_does_not_fit_says_what_would(capsys, tmp_path):
 def test_whole_modules_may_be_fused(few, capsys):
     status, out, _ = run(capsys, "place", *IN, "--granularity", "module", "--fusion", "default", "--evaluations", "20", "--json")
     assert status == usage.DONE and json.loads(out)["granularity"] in ("module", "stage") and json.loads(out)["fusion"]
+
+
+@pytest.mark.parametrize("planner", ["ddp", slow("best")])
+def test_a_step_of_several_micro_batches_takes_another_form_of_whole_modules_on_some_devices(planner, few, capsys, tmp_path):
+    path = str(tmp_path / "p.json")
+    asked = ("squeezenet", "--cluster", "mixed-4", "--micro-batches", "4", "--granularity", "module", "--devices", "gpu:1,gpu:3", "-q")
+    more = ("--evaluations", "20", "--report", str(tmp_path / "p.html")) if planner == "best" else ()
+    status, out, _ = run(capsys, "place", *asked, "--planner", planner, *more, "-o", path)
+    document = json.loads((tmp_path / "p.json").read_text())
+    assert status == usage.DONE and document["granularity"] in ("module", "stage") and "whole modules" in out
+    assert planner == "best" or document["replicas"] == 2
+    assert set(document["device"].values()) == {"gpu:1", "gpu:3"}
+    again = run(capsys, "simulate", "squeezenet", "--cluster", "mixed-4", "--placement", path, "--json", "-q")
+    assert json.loads(again[1])["step_time_ns"] == document["predicted"]["step_time_ns"]
+    assert document["predicted"]["bound_ns"] <= document["predicted"]["step_time_ns"]

@@ -67,6 +67,18 @@ def trained(files, tmp_path_factory):
 
 
 @pytest.mark.slow
+def test_a_run_of_a_step_of_micro_batches_goes_on_with_it(files, tmp_path, capsys):
+    arguments = ["train", files, *QUICK, "--tracking", "none", "--runs", str(tmp_path)]
+    assert cli.main([*arguments, "--micro-batches", "2", "--copies", "free", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    (problem,) = printed["problems"]
+    assert problem["ops"] == 12 and all(row["micro_batch_time_ns"] * 2 == row["step_time_ns"] for row in problem["planners"])
+    assert json.loads(Path(problem["placement"]).read_text())["micro_batches"] == 2
+    assert cli.main(["train", "--resume", printed["run"], "-q"]) == 0
+    assert "2 requests of two chains (12 ops) on pair" in capsys.readouterr().out
+
+
+@pytest.mark.slow
 def test_the_end_names_planners_bound_and_files(trained):
     runs, printed = trained
     (problem,) = printed["problems"]

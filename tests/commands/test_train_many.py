@@ -1,6 +1,7 @@
 """`gnnplace train` on many problems: the line before, a row for each family after, a file with every problem, and the exit status."""
 
 import csv
+import json
 
 import pytest
 
@@ -30,6 +31,21 @@ def test_a_run_of_many_problems_ends_with_its_families_and_a_file(tmp_path, caps
     assert len(out.splitlines()) < len(families) + 12 and "results.csv" in out
     for row in rows:
         assert not row["best_ns"] or int(row["bound_ns"]) <= int(row["best_ns"]) <= int(row["greedy_ns"] or row["best_ns"])
+
+
+@pytest.mark.slow
+def test_a_run_of_the_corpus_places_steps_of_micro_batches(tmp_path, capsys):
+    small = [
+        "--corpus.splits=[test]",
+        "--corpus.most_ops=90",
+        "--corpus.clusters=[k40-2]",
+        "--corpus.drawn_clusters=0",
+        "--corpus.synthetic=0",
+    ]
+    assert cli.main(["train", *FEW, *small, "--micro-batches", "2", "--runs", str(tmp_path), "-q"]) == 0
+    documents = [json.loads(path.read_text()) for path in (tmp_path / "improver-1" / "placements").iterdir()]
+    assert documents and {document["micro_batches"] for document in documents} == {2}
+    assert "micro_batches: 2" in (tmp_path / "improver-1" / "config.yaml").read_text()
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import pytest
 
+from gnnplace.complaints import UsageError
 from gnnplace.config import files
 from gnnplace.training.run import problems
 
@@ -53,6 +54,38 @@ def test_sizes_and_costs_go_with_their_problems(tmp_path):
     assert config.dims == () and config.costs == ()
     config = files.read_config(tmp_path / "own.yaml", [*ONE, "--costs=[c.json]"])
     assert config.costs == ("c.json",)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--parallelism.micro_batches=0",), "parallelism.micro_batches: 0 is no number of micro-batches; at least 1"),
+        (("--parallelism.micro_batches=many",), "parallelism.micro_batches: 'many': input should be a valid integer"),
+        (("--parallelism.micro_batches=true",), "parallelism.micro_batches: True is no int"),
+        (("--parallelism.copies=apart",), "parallelism.copies: 'apart': input should be 'together', 'free'"),
+        (("--parallelism.micro_batches=2", *TEST), "parallelism: synthetic graphs have no gradients to sum over micro"),
+        (("--parallelism.micro_batches=2", "--evaluate=measured"), "parallelism.micro_batches: 2: evaluate measured runs a step of one"),
+    ],
+)  # fmt: skip
+def test_steps_of_micro_batches_are_checked(options, message):
+    with pytest.raises(UsageError) as caught:
+        settings("hierarchical", *ONE, *options)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_named_problems_are_steps_of_micro_batches():
+    config = settings("hierarchical", *ONE, "--parallelism.micro_batches=3", "--parallelism.copies=free")
+    (problem,) = problems.simulated(config, quiet=True)
+    assert problem.graph.micro_batches == 3 and problem.graph.copies.placed == "free"
+
+
+def test_graphs_of_the_corpus_are_steps_of_micro_batches_in_training_and_validation():
+    config = settings("hierarchical", *TEST, "--corpus.synthetic=0", "--corpus.most_ops=90", "--validation.splits=[validation]",
+                      "--validation.clusters=[k40-2]", "--validation.most_ops=200", "--training.validation_every=5",
+                      "--parallelism.micro_batches=2")  # fmt: skip
+    trained = problems.simulated(config, quiet=True)
+    held_out = problems.selected(config.validation, config.seed, config.parallelism)
+    assert trained and held_out and {problem.graph.micro_batches for problem in (*trained, *held_out)} == {2}
 
 
 def test_problems_are_counted_as_they_are_chosen():

@@ -7,6 +7,7 @@ from support.slow import slow
 
 from gnnplace.corpus import store
 from gnnplace.graph import CONTROL, ComputationGraph, GraphError, Op, Output
+from gnnplace.transformations.micro_batches import micro_batches
 
 
 @pytest.fixture
@@ -37,6 +38,15 @@ def test_one_op_without_outputs_or_edges(tmp_path):
     lonely = ComputationGraph.from_ops("lonely", [Op("a", "NoOp")], [])
     store.save(lonely, tmp_path / "g.arrow")
     assert store.load(tmp_path / "g.arrow").sha256 == lonely.sha256
+
+
+def test_a_step_of_several_micro_batches_is_refused_with_the_graph_to_save(graph, tmp_path):
+    step = micro_batches(graph, 3)
+    with pytest.raises(ValueError, match=r"^micro_batches: the file of a graph holds one, and 'small' is a step of 3; save its `orig"):
+        store.save(step, tmp_path / "g.arrow")
+    assert not list(tmp_path.iterdir())
+    store.save(step.original, tmp_path / "g.arrow")
+    assert store.load(tmp_path / "g.arrow").sha256 == graph.sha256
 
 
 def test_the_same_graph_gives_the_same_bytes_and_nothing_else_is_left(graph, tmp_path):

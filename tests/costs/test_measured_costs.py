@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from gnnplace.cluster import Cluster, Device
+from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import measured, roofline
 from gnnplace.costs.measured import NOT_MEASURED, MeasuredCosts
 from gnnplace.graph import ComputationGraph, Op, Output
+from gnnplace.transformations.micro_batches import micro_batches
 
 GRAPH = ComputationGraph.from_ops("two", [Op("x", "Read", (Output(8),)), Op("host", "Log", allowed=("cpu",))], [])
 CPU, GPU, OTHER_GPU = (Device(name, name[:3], 100, 10**9, 10**9) for name in ("cpu:0", "gpu:0", "gpu:1"))
@@ -86,3 +88,33 @@ def test_measured_times_need_no_roofline_that_can_be_counted():
     unknown = replace(GPU, flops_per_s=1, memory_bytes_per_s=1)
     graph = ComputationGraph.from_ops("one", [Op("x", "Read", flops=2**60)], [])
     assert measured.problem(graph, cluster(unknown), costs({"gpu": [7]}, graph)).time_ns.tolist() == [[7]]
+
+
+def test_copies_take_the_time_of_their_op_and_what_is_added_a_roofline():
+    ops = [
+        Op("w", "Variable", (Output(400, (100,)),), persistent_bytes=400, kernel=False, canonical_kind="variable"),
+        Op("x", "Input", (Output(400, (100,)),), kernel=False, canonical_kind="input"),
+        Op("product", "MatMul", (Output(400, (100,)),), phase="forward"),
+        Op("gradient", "MatMul", (Output(400, (100,)),), phase="backward_weight"),
+        Op("update", "Update", (), phase="update"),
+    ]
+    graph = ComputationGraph.from_ops("net", ops, [(0, 0, 2), (1, 0, 2), (2, 0, 3), (0, 0, 4), (3, 0, 4)])
+    step, machine = micro_batches(graph, 3), cluster(CPU)
+    found = measured.time_ns(step, machine, costs({"cpu": [1, 2, 70, 90, 50]}, graph))[:, 0]
+    assert dict(zip(step.op_names, found.tolist(), strict=True)) == {
+        "w": 1, **{f"{name}@{copy}": ns for name, ns in (("x", 2), ("product", 70), ("gradient", 90)) for copy in range(3)},
+        "update": 50, "gradient/sum@1": 1200, "gradient/sum@2": 1200,
+    }  # fmt: skip
+    assert np.array_equal(found[-2:], roofline.time_ns(step, machine)[-2:, 0])
+    with pytest.raises(ValueError, match=r"the costs are those of 'two' .* not of 'net'"):
+        measured.time_ns(step, machine, costs())
+
+
+def test_an_update_of_the_rows_of_all_micro_batches_takes_as_much_longer_as_its_roofline():
+    graph = manifest.graph("dlrm")
+    step, machine = micro_batches(graph, 4), clusters.cluster("k40-2")
+    one, all_ns = roofline.time_ns(graph, machine), roofline.time_ns(step, machine)
+    kinds = {"cpu": one[:, 0].copy(), "gpu": one[:, 1].copy()}
+    assert np.array_equal(measured.time_ns(step, machine, MeasuredCosts(graph.name, graph.sha256, graph.op_names, kinds)), all_ns)
+    by_rows = ~step.copies.added & (all_ns > one[step.copies.source]).any(axis=1)
+    assert by_rows.any() and (step.copies.micro_batch[by_rows] == -1).all()

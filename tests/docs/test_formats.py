@@ -16,7 +16,7 @@ from gnnplace.costs import roofline
 from gnnplace.formats.clusters import ClusterDocument, DeviceDocument, LinkDocument, read_cluster
 from gnnplace.formats.costs import read_costs
 from gnnplace.formats.graphs import OpDocument, OutputDocument, read_graph
-from gnnplace.formats.placements import Predicted, read_placement
+from gnnplace.formats.placements import AlternativeStep, Predicted, read_placement
 from gnnplace.formats.strict_json import Document
 from gnnplace.graph import PHASES
 from gnnplace.portfolio import planners, portfolio
@@ -73,7 +73,7 @@ def test_the_costs_are_read(pair) -> None:
 
 @pytest.mark.parametrize(
     ("anchor", "models"),
-    [("graph", (OpDocument, OutputDocument)), ("cluster", (DeviceDocument, LinkDocument)), ("placement", (Predicted,))],
+    [("graph", (OpDocument, OutputDocument)), ("cluster", (DeviceDocument, LinkDocument)), ("placement", (Predicted, AlternativeStep))],
 )
 def test_tables_name_every_field(anchor: str, models: tuple[type[Document], ...]) -> None:
     found = [name for row in rows(anchor) for name in named(row)]

@@ -11,11 +11,12 @@ from support.slow import slow
 
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
-from gnnplace.execution.control_edges import control_messages, in_order, needed
+from gnnplace.execution.control_edges import control_messages, needed
 from gnnplace.execution.workload import plan
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 from gnnplace.placement import Placement, missing_link
 from gnnplace.problems import Problem
+from gnnplace.schedules.in_order import in_order
 from gnnplace.simulator.simulator import simulate
 
 

@@ -190,3 +190,22 @@ def test_a_command_tries_the_map_in_the_process_that_has_the_module(tmp_path: Pa
         cli.main([*given, "--placement", "split.json", "-o", "no.json"])
     assert left.value.code == 2 and "--to accelerate: the code of 0 gets tensors of two devices (" in capfd.readouterr().err
     assert not Path("no.json").exists()
+
+
+class Packed(nn.Module):
+    """A recurrent layer between two linear ones, on sequences of given lengths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inward, self.recurrent, self.outward = nn.Linear(3, 4), nn.GRU(4, 4, batch_first=True), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(self.inward(x), lengths.cpu(), batch_first=True)
+        return self.outward(nn.utils.rnn.pad_packed_sequence(self.recurrent(packed)[0], batch_first=True)[0])
+
+
+@pytest.mark.slow
+def test_packed_sequences_run_on_an_accelerator_with_their_batch_sizes_on_the_cpu() -> None:
+    pytest.importorskip("accelerate")
+    taken = gp.TorchInference(Packed(), (torch.zeros(3, 5, 3), torch.tensor([5, 3, 2])), "example")
+    assert accelerate_trial.try_map(taken, {"inward": 0, "recurrent": 1, "outward": 1}) == (None, None)

@@ -1,6 +1,7 @@
 """Documents to nouns and back: graphs, clusters, placements, networkx graphs and the published schemas."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import networkx as nx
@@ -8,17 +9,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.layered import layered
 
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs import roofline
 from gnnplace.formats import documents
 from gnnplace.formats.clusters import cluster_document, cluster_of, read_cluster
 from gnnplace.formats.graphs import graph_document, graph_of, read_graph
-from gnnplace.formats.placements import Provenance, placement_document, predicted, read_placement, write_placement
+from gnnplace.formats.placements import Provenance, placement_document, predicted, read_about, read_placement, write_placement
 from gnnplace.frontends.published.networkx import from_networkx, to_networkx
-from gnnplace.graph import CANONICAL_KINDS, CONTROL, PHASES, ComputationGraph, Op, Output
+from gnnplace.graph import CANONICAL_KINDS, CONTROL, PHASES, Categorical, ComputationGraph, Op, Output
 from gnnplace.placement import Placement
 from gnnplace.result import StepResult
+from gnnplace.transformations.micro_batches import micro_batches
+from gnnplace.transformations.parallelism import Parallelism
+from gnnplace.transformations.replicas import replicas
 
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # beartype does, while strategies draw
 
@@ -177,7 +182,7 @@ def test_a_placement_is_read_by_name(pair):
         ({"device": {"x": "cpu:0", "left": "gpu:0", "lefd": "gpu:0"}}, "device.lefd: 'lefd' is no op of 'two'; nearest is 'left'"),
         ({"device": {"x": "cpu:0", "left": "gpu:1"}}, "device.left: 'gpu:1' is no device; nearest is 'gpu:0'; choose from cpu:0, gpu:0"),
         ({"device": {"x": "cpu:0", "left": 1}}, "device.left: 1: input should be a valid string"),
-        ({"schedule": "random"}, "schedule: 'random': input should be 'fifo', 'critical-path', 'depth', 'memory' or 'given'"),
+        ({"schedule": "random"}, "schedule: 'random': input should be 'fifo', 'critical-path', 'depth', 'memory', 'given' or 'in-order'"),
         ({"schedule": "given"}, "priority: the schedule 'given' needs priorities"),
         ({"priority": {"x": 1, "left": 1}}, "priority: the schedule 'critical-path' takes no priorities"),
         ({"schedule": "given", "priority": {"x": 1}}, "priority: op 'left' has no entry"),
@@ -199,6 +204,44 @@ def test_a_bad_placement_is_refused_at_its_place(pair, change, message):
     with pytest.raises(ValueError) as caught:
         read_placement(text(PLACEMENT | change), *pair)
     assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+
+
+def test_a_module_of_replicas_has_the_device_of_each(pair):
+    _, machine = pair
+    step = replicas(layered(2), [1, 1])
+    device = np.minimum(step.copies.replica, machine.num_devices - 1)
+    device[step.op_names.index("w1@r1")] = 0
+    document = placement_document(step, machine, Placement(device.astype(np.int32)))
+    assert document["modules"] == {"layer.0": list(machine.device_names[:2])}  # layer.1 is split on replica 1
+    assert (document["granularity"], read_placement(text(document), step, machine).device.tolist()) == ("op", device.tolist())
+
+
+def test_a_placement_of_several_micro_batches_names_the_graph_of_one(pair):
+    graph, machine = pair
+    graph = replace(graph, phase=Categorical.of(["forward", "forward"]))
+    step, one = micro_batches(graph, 2), Placement(np.zeros(2, dtype=np.int32))
+    placement = Placement(np.array([0, 1, 1, 0], dtype=np.int32))
+    document = placement_document(step, machine, placement)
+    assert document["graph"] == {"name": "two", "sha256": graph.sha256, "ops": 2} and document["micro_batches"] == 2
+    assert list(document["device"]) == ["x@0", "x@1", "left@0", "left@1"]
+    assert read_placement(text(document), step, machine).device.tolist() == [0, 1, 1, 0]
+    assert read_about(text(document)).parallelism == Parallelism(2)
+    plain = placement_document(graph, machine, one)
+    assert not {"micro_batches", "copies", "shared"} & plain.keys() and read_about(text(plain)).parallelism == Parallelism()
+    for change, other, message in (
+        ({}, graph, "micro_batches: 2 is not 1, that of the step of 'two'; the placement is for another step"),
+        ({}, micro_batches(graph, 3), "micro_batches: 2 is not 3, that of the step of 'two'"),
+        ({"copies": "free"}, step, "copies: 'free' is not 'together', that of the step of 'two'"),
+        ({"shared": ["x"]}, step, "shared: ('x',) is not (), that of the step of 'two'"),
+        ({"micro_batches": 0}, step, "micro_batches: 0: input should be greater than or equal to 1"),
+        ({"micro_batches": True}, step, "micro_batches: True: input should be a valid integer"),
+        ({"micro_batches": 10**9}, step, "micro_batches: 1000000000: input should be less than or equal to 10000000"),
+        ({"copies": "apart"}, step, "copies: 'apart': input should be 'together', 'free'"),
+        ({"shared": "x"}, step, "shared: 'x': input should be a valid list"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError) as caught:
+            read_placement(text(document | change), other, machine)
+        assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
 
 
 def test_a_written_placement_is_complete_and_read_again(pair, tmp_path):

@@ -133,6 +133,29 @@ def test_colours_tell_modules(browser, small: Path):
     assert browser.get_log("browser") == []
 
 
+def test_micro_batches_have_hues_and_numbers_and_the_pointer_names_them(browser, tmp_path: Path):
+    plan = gp.place(gp.problem("squeezenet", "k40-2", micro_batches=4), "1f1b")
+    plan.report(tmp_path / "several.html")
+    opened(browser, tmp_path / "several.html")
+    listed = "return [...document.querySelectorAll('#timeline .legend .legendtext')].map(each => each.textContent)"
+    assert browser.execute_script(listed)[:5] == ["0", "1", "2", "3", "once a step"]
+    written = "return document.getElementById('timeline').data.find(each => each.mode === 'text')?.text"
+    assert set(browser.execute_script(written)) == {"0", "1", "2", "3"}
+    x, y = browser.execute_script(
+        "const plot = document.getElementById('timeline'), { xaxis, yaxis } = plot._fullLayout, box = plot.getBoundingClientRect();"
+        "const { x, y, text } = plot.data.find(each => each.mode === 'text'), at = text.indexOf('2');"
+        "return [box.left + xaxis._offset + xaxis.d2p(x[at]), box.top + yaxis._offset + yaxis.d2p(y[at])].map(Math.round)"
+    )
+    actions = ActionChains(browser)
+    actions.w3c_actions.pointer_action.move_to_location(x, y)
+    actions.perform()
+    until(browser, "return document.getElementById('tip').style.display === 'block'")
+    assert browser.find_element(By.ID, "tip").text.splitlines()[3] == "micro-batch 2"
+    browser.execute_script("const box = document.getElementById('colouring'); box.value = 'phase'; box.dispatchEvent(new Event('change'))")
+    until(browser, "return document.getElementById('timeline').data[0].name === 'forward'")
+    assert browser.execute_script(written) is None and browser.get_log("browser") == []
+
+
 def test_names_can_not_break_out_of_a_page(browser, tmp_path: Path):
     hostile = "</script><script>document.title='broken'</script><b>&"
     ops = [gp.Op(f"{hostile}{number}", "MatMul", (gp.Output(4096),), flops=10**9, layer=hostile) for number in range(3)]

@@ -14,6 +14,7 @@ from support.slow import slow
 from torch import nn
 
 import gnnplace as gp
+from gnnplace.cluster import MAX_RATE, Link
 from gnnplace.fused import fused_or_refusal
 from gnnplace.placement import Placement, check
 from gnnplace.report.chain_words import MOST_STRETCHES, Stretch, shortened, stepped, stretches
@@ -58,6 +59,14 @@ def test_what_would_help_is_what_the_simulator_says():
     found = explain(FORK, placed(0, 1, 0, 0, priority=[9, 9, 8, 7]))
     assert found.changes == (("gpu:0", 5 + 105 + 30), ("gpu:1", 230), ("links out of gpu:0", 230))
     assert ("four", "gpu:1", 210, None) in found.moves
+
+
+@pytest.mark.parametrize("rate", [MAX_RATE, MAX_RATE // 2 + 1])
+def test_a_link_of_the_largest_rate_is_no_faster_but_its_overhead_is_half(rate):
+    fast = Link("gpu:0", "gpu:1", rate, overhead_ns=8)
+    pair = made([op("a", 10, 100), op("b", 30)], [(0, 0, 1)], gpus(fast))
+    changes = explain(pair, placed(0, 1)).changes
+    assert changes == (("gpu:1", 10 + 9 + 15), ("gpu:0", 5 + 9 + 30), ("links out of gpu:0", 10 + 5 + 30))
 
 
 @pytest.mark.parametrize("seed", [*range(0, 40, 10), *map(slow, range(40, 300, 10))])

@@ -103,3 +103,13 @@ def test_a_page_shows_no_mark_that_moves_text():
 def test_tables_escape_what_they_show():
     assert page.table(("a", "b"), [("<script>", "1.5")]).count("<script>") == 0
     assert '<td class="number">1.5</td>' in page.table(("a", "b"), [("<script>", "1.5")])
+
+
+@pytest.mark.parametrize(("rule", "several"), [("ddp", False), ("fsdp", True)])
+def test_a_module_on_which_devices_work_alike_is_of_none_of_them(rule: str, several: bool):
+    plan = gp.place(gp.problem("squeezenet", cluster="k40-2", micro_batches=2), rule)
+    step = stepped(plan.problem, plan)
+    drawn = layer_map.figure(step)
+    forward = [row[0] for row in drawn["data"][0]["z"]]
+    assert set(forward) == ({len(plan.problem.cluster.device_names)} if several else {1})
+    assert (drawn["data"][-1]["name"] == layer_map.SEVERAL) == several

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 from support.graphs import chains
 
-from gnnplace.execution.control_edges import in_order
 from gnnplace.execution.workload import ExecutionPlan, OpTimes, Outputs
 from gnnplace.graph import ComputationGraph
 from gnnplace.isolation.outcome import MeasurementError
+from gnnplace.schedules.in_order import in_order
 
 CHAINS = chains(2, 3, 2)
 STEP_NS = 1_000_000

@@ -7,6 +7,7 @@ lists, looks at every device and channel at every moment, and recomputes memory 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 def ceil(a: int, b: int) -> int:
@@ -51,6 +52,10 @@ class PlainSimulator:
         self.into = [[(s, k) for s, k, d in self.edges if d == i] for i in range(len(self.ops))]
         self.touched = [self.touched_roots(i) for i in range(len(self.ops))]
         self.schedule, self.given = schedule, priority
+        if schedule == "in-order":  # each op waits for the one before it on its device
+            queue = sorted(range(len(self.ops)), key=lambda i: (device[i], -priority[i], i))
+            for before, i in pairwise(queue):
+                self.into[i] += [(before, -1)] if device[before] == device[i] else []
 
     # costs
 
@@ -212,6 +217,7 @@ class PlainSimulator:
             "depth": self.depth,
             "memory": self.memory,
             "given": lambda: self.given,
+            "in-order": lambda: self.given,
         }
         ranks = rules[self.schedule]()
         start: list[int | None] = [None] * n

@@ -14,7 +14,7 @@ from experiments.random_documents import random_cluster, random_graph, receive_a
 from gnnplace.costs import roofline
 from gnnplace.formats.clusters import cluster_of
 from gnnplace.formats.graphs import graph_of
-from gnnplace.placement import SCHEDULES, Placement
+from gnnplace.placement import RULES, Placement
 from gnnplace.portfolio.portfolio import placements
 from gnnplace.problems import Problem
 
@@ -45,10 +45,10 @@ def random_case(seed: int) -> Case:
     cluster = random_cluster(random)
     num_ops = random.randint(1, 14)
     graph = random_graph(random, num_ops, [device["name"] for device in cluster["devices"]])
-    schedule = random.choice(SCHEDULES)
+    schedule = random.choice([*RULES, "given"])
     spread = random.choice([1, 3, 2**63 - 1])
     priority = [random.randint(-spread, spread) for _ in range(num_ops)] if schedule == "given" else None
-    device = _devices(random, graph, len(cluster["devices"]))
+    device = random_devices(random, graph, len(cluster["devices"]))
     receive_apart(random, cluster)
     return Case(graph, cluster, device, schedule, priority)
 
@@ -73,7 +73,7 @@ def _placements(posed: Problem) -> float:
         return 0.0
 
 
-def _devices(random: Random, graph: dict[str, Any], num_devices: int) -> list[int]:
+def random_devices(random: Random, graph: dict[str, Any], num_devices: int) -> list[int]:
     """Random devices; colocation groups and allowed kinds are mostly, not always, respected."""
     device = [random.randrange(num_devices) for _ in graph["ops"]]
     if random.random() < 0.7:

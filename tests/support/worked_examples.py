@@ -12,17 +12,22 @@ from typing import Any
 import numpy as np
 import yaml
 from support import plain_fusion
+from support.plain_parallelism import plain_step
 from support.plain_simulator import PlainSimulator
+from support.step_differences import step_differences
 
 from gnnplace.bounds.bounds import bounds
+from gnnplace.bounds.forms import bounds_of_forms
 from gnnplace.costs import measured, roofline
 from gnnplace.formats.clusters import cluster_of
 from gnnplace.formats.costs import read_costs
-from gnnplace.formats.graphs import graph_of
+from gnnplace.formats.graphs import graph_document, graph_of
+from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement, missing_link
 from gnnplace.problems import Problem
 from gnnplace.schedules.priorities import priorities
 from gnnplace.simulator.simulator import simulate
+from gnnplace.transformations.parallelism import Parallelism
 
 DEVICE = {"kind": "gpu", "memory_bytes": 10**6, "flops_per_s": 10**9, "memory_bytes_per_s": 10**9}
 LINK = {"bandwidth_bytes_per_s": 10**9}
@@ -31,8 +36,9 @@ OP = {"kind": "Op", "time_ns": 1}
 
 @dataclass(frozen=True)
 class Example:
-    """One example under one schedule, as documents of the formats page."""
+    """One example under one schedule, as documents of the formats page, and the number of ops that it writes down."""
 
+    written: int
     graph: dict[str, Any]
     cluster: dict[str, Any]
     device: list[int]
@@ -41,6 +47,7 @@ class Example:
     costs: dict[str, dict[str, int]] | None
     fusion: list[int] | None
     expected: dict[str, Any]
+    step: ComputationGraph | None = None  # of several micro-batches, as it was built: the document does not know its copies
 
     def problem(self) -> Problem:
         """The problem under the measured costs, if there are any, else under roofline costs."""
@@ -63,9 +70,12 @@ def examples(text: str) -> list[Example]:
     """The examples of a block: one, or one for each schedule that is expected."""
     block = yaml.safe_load(text)
     ops, devices, links = block.pop("ops"), block.pop("devices", {}), block.pop("links", [])
+    number, copies, homes = block.pop("micro_batches", 1), block.pop("copies", "together"), block.pop("devices_of_replicas", [])
+    moved, shares, one_home = block.pop("devices_of_copies", {}), tuple(block.pop("shares", ())), tuple(block.pop("one_home", ()))
+    families = tuple((layer, tuple(each)) for layer, each in block.pop("family_shares", {}).items())
     places = [op.pop("device") for op in ops.values()]
     ends = [link[end] for link in links for end in ("src", "dst")]
-    names = sorted({*devices, *places, *ends})
+    names = sorted({*devices, *places, *ends, *homes, *moved.values()})
     priority = [op.pop("priority", None) for op in ops.values()]
     given = None if None in priority else priority
     schedule = block.pop("schedule", "fifo" if given is None else "given")
@@ -74,7 +84,7 @@ def examples(text: str) -> list[Example]:
     fusion = [list(ops).index(fused.get(op, op)) for op in ops] if fused else None
     expected = block.pop("expected_under", None) or {schedule: block.pop("expected")}
     assert not block, f"unknown keys {list(block)}"
-    graph = _graph(ops)
+    written, graph, step = len(ops), document_of(ops), None
     cluster = {
         "format": "gnnplace.cluster",
         "version": 1,
@@ -84,11 +94,36 @@ def examples(text: str) -> list[Example]:
         "isolated": True,  # where the example needs no link
     }
     device = [names.index(place) for place in places]
-    return [Example(graph, cluster, device, rule, given, costs, fusion, figures) for rule, figures in expected.items()]
+    if number > 1 or shares:
+        form = Parallelism(sum(shares) or number, copies, (), len(homes) or 1, shares, one_home, families)
+        step = _step(graph_of(graph), form)
+        device = _places(step, device, [names.index(home) for home in homes])
+        device = [names.index(moved.get(name, names[place])) for name, place in zip(step.op_names, device, strict=True)]
+        graph = graph_document(step)
+    return [Example(written, graph, cluster, device, rule, given, costs, fusion, figures, step) for rule, figures in expected.items()]
 
 
-def _graph(ops: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The graph of ops by name, each with what it `reads` and what it comes `after`."""
+def _step(graph: ComputationGraph, form: Parallelism) -> ComputationGraph:
+    """The step of several micro-batches, of which both implementations say the same."""
+    step = form.of(graph)
+    assert not step_differences(step, plain_step(graph, form))
+    return step
+
+
+def _places(step: ComputationGraph, device: list[int], homes: list[int]) -> list[int]:
+    """The devices of the ops of a step: that of the replica, or a copy stands with its op, an added op with its first reader."""
+    assert step.copies is not None
+    if homes:
+        return [homes[replica] for replica in step.copies.replica]
+    places = [device[source] for source in step.copies.source]
+    for op in reversed(np.flatnonzero(step.copies.added).tolist()):
+        readers = step.edge_dst[step.out_ptr[op] : step.out_ptr[op + 1]]
+        places[op] = places[readers[0]] if len(readers) else places[op]
+    return places
+
+
+def document_of(ops: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The document of a graph of ops by name, each with what it `reads` and what it comes `after`."""
     names, documents, edges = list(ops), [], []
 
     def output(text: str) -> list[int]:
@@ -119,6 +154,7 @@ def computed(example: Example) -> dict[str, Any]:
     placement = Placement(device, example.schedule, priority, None if example.fusion is None else np.array(example.fusion, np.int32))
     (result,) = simulate(problem, [placement], timeline=True)
     found = {
+        "ops": example.ops,
         "time_ns": _table(example, problem.time_ns.tolist()),
         "contended_ns": _table(example, problem.slowest_ns.tolist()),
         "step_time_ns": result.step_time_ns,
@@ -128,6 +164,8 @@ def computed(example: Example) -> dict[str, Any]:
         "transferred_bytes": result.transferred_bytes,
         "bounds_ns": dict(bounds(problem, example.fusion is not None)),
     }
+    if "bounds_of_every_form_ns" in example.expected and example.step is not None:
+        found["bounds_of_every_form_ns"] = dict(bounds_of_forms(roofline.problem(example.step, problem.cluster)))
     if missing_link(problem, device) is None:
         found["priority"] = dict(zip(example.ops, priorities(problem, placement).tolist(), strict=True))
     if result.timeline is None or result.peak_memory_bytes is None:
@@ -154,6 +192,7 @@ def computed_plainly(example: Example) -> dict[str, Any]:
     result = plain.run()
     rules = {"critical-path": plain.rank, "depth": plain.depth, "memory": plain.memory}
     found = {
+        "ops": example.ops,
         "time_ns": _table(example, alone.time),
         "contended_ns": _table(example, alone.contended),
         "step_time_ns": result.step_time_ns,

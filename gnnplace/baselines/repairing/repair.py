@@ -171,7 +171,7 @@ class Repair:
 
     def _simulated(self, placement: Placement) -> _Round:
         """The round of a placement under its best schedule; the first on a tie."""
-        others = [each for each in self.schedules if placement.schedule not in ("given", each)]
+        others = [each for each in self.schedules if placement.priority is None and each != placement.schedule]
         tried = [placement, *(scheduled(placement, each) for each in others)]
         results = self.evaluate(self.problem, tried, timeline=True)
         return min((_Round(each, result) for each, result in zip(tried, results, strict=True)), key=self._score)

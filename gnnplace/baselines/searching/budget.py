@@ -90,6 +90,11 @@ class Budget:
                 each.feasible_ns is not None and each.feasible_ns <= self.bound_ns for each in results
             )
 
+    def anew(self, bound_ns: int | None = None) -> Budget:
+        """A budget like this one that begins now: what was done before it does not count. It may have its own bound."""
+        bound_ns = self.bound_ns if bound_ns is None else bound_ns
+        return Budget(evaluations=self.evaluations, seconds=self.seconds, clock=self._clock, bound_ns=bound_ns)
+
     def left(self, share: float) -> Budget:
         """A part with a share of the rest, and at least one evaluation."""
         evaluations = None if self.evaluations is None else max(1, int(share * (self.evaluations - self.spent)))

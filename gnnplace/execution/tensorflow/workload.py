@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from gnnplace.cluster import Device
 from gnnplace.costs.measured import LinkSample
-from gnnplace.execution.control_edges import control_messages, in_order
+from gnnplace.execution.control_edges import control_messages
 from gnnplace.execution.tensorflow.graph import EXTRA, Runnable, placed, runnable
 from gnnplace.execution.tensorflow.in_place import in_place
 from gnnplace.execution.tensorflow.links import profile_link
@@ -28,6 +28,7 @@ from gnnplace.frontends.tensorflow.pruned import PrunedStep, prune
 from gnnplace.frontends.tensorflow.step import Machine, TensorFlowStep
 from gnnplace.graph import ComputationGraph
 from gnnplace.isolation.worker import usable_cores
+from gnnplace.schedules.in_order import in_order
 
 v1 = tf.compat.v1
 log = logging.getLogger(__name__)

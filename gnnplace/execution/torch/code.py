@@ -185,7 +185,7 @@ def _touched(instruction: OpRun | Send | Receive) -> Sequence[Node]:
     """The nodes whose values an instruction reads or makes."""
     match instruction:
         case OpRun(_, first, node, picks):
-            return (*first, *node.all_input_nodes, *picks, *(() if picks else (node,)))
+            return (*first, *instruction.inputs, *picks, *(() if picks else (node,)))
         case Send(Message() as message) | Receive(Message() as message):
             return (message.node,)
         case _:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Lock
 from time import monotonic_ns, time_ns
 from typing import Any, NamedTuple
@@ -25,6 +25,8 @@ from gnnplace.execution.torch.lanes import Lane
 from gnnplace.execution.torch.program import DeviceProgram, Message
 from gnnplace.execution.torch.values import Held, Node
 from gnnplace.execution.workload import Allocation, OpTimes, Outputs, peak_bytes
+
+DeviceOutputs = tuple[list[dict[int, float]], dict[str, np.ndarray]]
 
 
 class DeviceTimes(NamedTuple):
@@ -71,10 +73,9 @@ class TorchDevice:
         self._kept: dict[Node, Callable[[Tensor], object]] = {
             node: place.copy_ for node, place in (held.results or {}).items()
         }
-        if held.loss is not None:
-            self._kept[held.loss] = self._keep
-        self._loss: Tensor | None = None
-        self._losses: list[float] = []
+        self._kept |= {node: partial(self._keep, number) for number, node in enumerate(held.losses)}
+        self._loss: dict[int, Tensor] = {}
+        self._losses: list[dict[int, float]] = []
         self._number = 0
         self._step = self._compiled(None)
         self._timed: tuple[Callable[[], None], Times] | None = None
@@ -84,9 +85,9 @@ class TorchDevice:
         times = [self._run(self._step) for _ in range(steps)]
         return [start for start, _ in times], [end for _, end in times]
 
-    def outputs(self) -> tuple[tuple[float, ...], dict[str, np.ndarray]]:
-        """The losses so far (of the device that computes them) and the device's variables."""
-        return tuple(self._losses), {name: self._held[node].cpu().numpy() for node, name in self._names.items()}
+    def outputs(self) -> DeviceOutputs:
+        """The losses that the device has computed in each step so far, by their numbers, and its variables."""
+        return self._losses, {name: self._held[node].cpu().numpy() for node, name in self._names.items()}
 
     def op_times(self, steps: int) -> list[DeviceTimes]:
         """Runs steps and times every op in them."""
@@ -163,12 +164,11 @@ class TorchDevice:
         self._number += 1
         self._meet(self._number)
 
-    def _keep(self, loss: Tensor) -> None:
-        self._loss = loss.clone()
+    def _keep(self, number: int, loss: Tensor) -> None:
+        self._loss[number] = loss.clone()
 
     def _note_loss(self) -> None:
-        if self._loss is not None:
-            self._losses.append(self._loss.item())
+        self._losses.append({number: loss.item() for number, loss in self._loss.items()})
 
     @contextmanager
     def _seeded(self, op: int) -> Iterator[None]:
@@ -257,10 +257,12 @@ def timed(messages: Sequence[Message], parts: Sequence[Sequence[DeviceTimes]]) -
     return [LinkSample(message.bytes, busy, busy + latency) for message, busy in zip(messages, occupied, strict=True)]
 
 
-def joined(parts: Sequence[tuple[tuple[float, ...], dict[str, np.ndarray]]]) -> Outputs:
-    """The losses of the device that computes them, and the variables of all devices."""
-    losses = next((losses for losses, _ in parts if losses), ())
-    return Outputs(losses, {name: value for _, variables in parts for name, value in variables.items()})
+def joined(parts: Sequence[DeviceOutputs]) -> Outputs:
+    """The loss of each step, the sum of those of its micro-batches, and the variables of all devices."""
+    steps = zip(*(losses for losses, _ in parts), strict=True)
+    losses = [dict(pair for losses in step for pair in losses.items()) for step in steps]
+    variables = {name: value for _, variables in parts for name, value in variables.items()}
+    return Outputs(tuple(sum(step[number] for number in sorted(step)) for step in losses), variables)
 
 
 def allocations(run: Callable[[], object]) -> list[Allocation]:

@@ -94,7 +94,7 @@ class LiveStep:
         )
         self._results = self._allocated(list(results.items()))
         constants = {node: trace.constants[node.target] for node in trace.graph.nodes if node.op == "get_attr"}
-        return Held(tensors | constants, {}, None, dict(zip(results, self._results, strict=True)), draws)
+        return Held(tensors | constants, {}, (), dict(zip(results, self._results, strict=True)), draws)
 
     def _placeholders(self) -> list[Node]:
         return [node for node in self._traced.trace.graph.nodes if node.op == "placeholder"]

@@ -99,6 +99,11 @@ def placed(
     """The module of a step on the devices of a placement. Raises ValueError and MeasurementError as `gp.placed`."""
     if distributed.launched():
         raise MeasurementError("unsupported", "gp.placed starts devices itself, not under torchrun")
+    if step.micro_batches > 1:
+        raise ValueError(
+            f"micro_batches: {step.micro_batches}, and a placed module computes one a call; place the step of a "
+            "micro-batch, and add up gradients in your loop"
+        )
     if isinstance(step, TorchStep):
         return PlacedStep(step, problem, placement, seed, check)
     return PlacedInference(step, problem, placement, seed, check)

@@ -73,6 +73,11 @@ class OpRun:
     node: Node
     picks: tuple[Node, ...]
 
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The nodes whose values it reads."""
+        return tuple(parent for node in (*self.first, self.node) for parent in node.all_input_nodes)
+
 
 @dataclass(frozen=True)
 class Send:

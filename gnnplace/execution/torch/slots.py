@@ -160,7 +160,7 @@ def _last_uses(program: DeviceProgram) -> dict[int, int]:
             case Send(Message() as message):
                 used = [message.node]
             case OpRun(_, _, node, picks):
-                used = [parent for parent in node.all_input_nodes if parent in within]
+                used = [parent for parent in instruction.inputs if parent in within]
                 for value in (node, *picks):
                     within[value] = frozenset[int]().union(
                         *(within[parent] for parent in used if _is_view(value, parent))

@@ -62,12 +62,13 @@ def is_random(node: Node) -> bool:
 class Held(NamedTuple):
     """The values of nodes that exist before the step, the names of those that a step changes, and what a step keeps.
 
-    Devices copy the values and keep the loss, a scalar. With `results` they share the values, each on its device, and
-    write the value of each node in `results` to its tensor. `draws` is added to a step's number to seed its random ops.
+    Devices copy the values and keep the `losses`, scalars whose sum is the loss. With `results` they share the values,
+    each on its device, and write the value of each node in `results` to its tensor. `draws` is added to a step's number
+    to seed its random ops.
     """
 
     values: Mapping[Node, Tensor]
     names: Mapping[Node, str]
-    loss: Node | None
+    losses: tuple[Node, ...]
     results: Mapping[Node, Tensor] | None = None
     draws: int = 0

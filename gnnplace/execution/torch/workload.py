@@ -5,31 +5,32 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from functools import cached_property
-from itertools import cycle
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int32
 from torch import Tensor
 
 from gnnplace.cluster import MAX_BYTES, Device
 from gnnplace.costs.measured import LinkSample
-from gnnplace.execution.control_edges import in_order
 from gnnplace.execution.torch import distributed
 from gnnplace.execution.torch.links import gpu_link_samples, link_samples
 from gnnplace.execution.torch.processes import TorchProcesses
 from gnnplace.execution.torch.threads import TorchThreads
 from gnnplace.execution.torch.unplaced import run_trace
+from gnnplace.execution.torch.unrolled import unrolled
 from gnnplace.execution.torch.values import Held, Node, is_random
 from gnnplace.execution.workload import LINK_SIZES_BYTES, ExecutionPlan, Outputs, RunningStep, refuse
 from gnnplace.frontends.torch.builder import TracedStep
-from gnnplace.frontends.torch.inputs import ExampleInputs, uncompiled
+from gnnplace.frontends.torch.inputs import uncompiled
 from gnnplace.frontends.torch.optimizer_parts import states
 from gnnplace.frontends.torch.optimizers import as_one_kernel, rules
 from gnnplace.frontends.torch.step import TorchStep
 from gnnplace.frontends.torch.trace import Trace
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.isolation.outcome import MeasurementError
+from gnnplace.schedules.in_order import in_order
 
 KINDS = {"cpu", "gpu"}
 WARM_STEPS = 2
@@ -43,18 +44,21 @@ class TorchWorkload:
 
     def __init__(self, step: TorchStep, name: str) -> None:
         torch.set_num_threads(1)  # PyTorch starts no threads, which a fork would lose
-        self._step, self._traced = step, step.traced(name)
-        if self._traced.trace.sizes is not None:
-            self._traced.trace.sizes.check_repeatable()
-        self.graph = self._traced.graph
-        self._held = _held(step, self._traced.trace)
+        self._step, self._one = step, step.traced(name)
+        if self._one.trace.sizes is not None:
+            if step.micro_batches > 1:
+                raise ValueError("sizes: depend on values, which differ between micro-batches; run one batch")
+            self._one.trace.sizes.check_repeatable()
+        self.graph = step.batch.step(self._one.graph)
+        self._traced, self._held = self._placed(np.zeros(self.graph.num_ops, dtype=np.int32))
         self._random = [self._traced.op_of[node] for node in self._traced.trace.graph.nodes if is_random(node)]
 
     def start(self, plan: ExecutionPlan) -> RunningStep:
         """Starts the step on the plan's devices: on this machine or, under `torchrun`, with the other ranks."""
         check_plan(self.graph, plan)
+        traced, held = self._placed(plan.device)
         if distributed.launched():
-            return distributed.TorchDistributed(self._traced, plan, self._held)
+            return distributed.TorchDistributed(traced, plan, held)
         drawing = {plan.devices[plan.device[op]].kind for op in self._random}
         if "cpu" in drawing and any(device.kind == "gpu" for device in plan.devices):
             reason = (
@@ -62,7 +66,7 @@ class TorchWorkload:
                 "nothing to compare with"
             )
             raise MeasurementError("unsupported", reason)
-        return started(self._traced, plan, self._held)
+        return started(traced, plan, held)
 
     def as_run(self, plan: ExecutionPlan) -> ComputationGraph:
         """The graph in the order of the plan; for CPU devices, with the measured workspace of ops."""
@@ -107,6 +111,11 @@ class TorchWorkload:
         outputs = np.bincount(graph.output_op[roots], graph.output_bytes[roots], graph.num_ops).astype(np.int64)
         return replace(graph, workspace_bytes=np.maximum(0, allocated - outputs))
 
+    def _placed(self, device: Int32[np.ndarray, " ops"]) -> tuple[TracedStep, Held]:
+        """The step of all micro-batches whose ops stand on these devices, and the values that exist before it."""
+        traced = unrolled(self._one, self.graph, device)
+        return traced, _held(self._step, traced.trace)
+
     def _run_eager(self, steps: int, device: torch.device) -> Outputs:
         eager = EagerStep(self._step, device)
         losses = tuple(eager.run() for _ in range(steps))
@@ -116,10 +125,10 @@ class TorchWorkload:
         held: dict[Node, Any] = {
             node: value.detach().to(device, copy=True) for node, value in self._held.values.items()
         }
-        assert self._held.loss is not None
         losses = []
         for step in range(1, steps + 1):
-            losses.append(run_trace(self._traced, held, step, device)[self._held.loss].item())
+            values = run_trace(self._traced, held, step, device)
+            losses.append(sum(values[loss].item() for loss in self._held.losses))
         return Outputs(tuple(losses), {name: held[node].cpu().numpy() for node, name in self._held.names.items()})
 
 
@@ -129,29 +138,34 @@ class EagerStep:
     def __init__(self, step: TorchStep, device: torch.device) -> None:
         self._step, self._module = step, copy.deepcopy(step.module).to(device)
         pairs = zip(step.module.parameters(), self._module.parameters(), strict=True)
-        self._optimizer = as_one_kernel(step.built_optimizer, {id(theirs): ours for theirs, ours in pairs})
-        self._inputs = [
-            value.detach().to(device, copy=True).requires_grad_(value.requires_grad)
-            for value in ExampleInputs(step.inputs).tensors
+        twins = {id(theirs): ours for theirs, ours in pairs}
+        self._optimizers = [as_one_kernel(optimizer, twins) for optimizer in step.built_optimizers]
+        self._micro_batches = [
+            [
+                part.detach().to(device, copy=True).requires_grad_(whole.requires_grad)
+                for part, whole in zip(parts, step.batch.tensors, strict=True)
+            ]
+            for parts in step.batch.split(step.batch.tensors)
         ]
-        trained = rules(step.built_optimizer, step.module)
+        trained = rules(step.built_optimizers, step.module)
         self._trained = [parameter for name, parameter in self._module.named_parameters() if name in trained]
 
     def run(self) -> float:
         """Runs a step and returns its loss, which waits for a GPU."""
         self._module.zero_grad()
-        count, losses = self._step.accumulate, []
+        count, losses = self._step.micro_batches, []
         with uncompiled():
-            for _ in range(count):
-                loss = self._step.loss_of(self._module, self._inputs)
+            for inputs in self._micro_batches:
+                loss = self._step.loss_of(self._module, inputs)
                 losses.append(loss if count == 1 else loss / count)
                 losses[-1].backward()
         if self._step.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self._trained, self._step.clip_norm, foreach=False)
         if self._step.clip_value is not None:
             torch.nn.utils.clip_grad_value_(self._trained, self._step.clip_value, foreach=False)
-        self._optimizer.step()
-        return sum(losses[1:], losses[0].detach()).item()
+        for optimizer in self._optimizers:
+            optimizer.step()
+        return sum(loss.item() for loss in losses)
 
     def variables(self) -> dict[str, Any]:
         """The parameters, buffers and the optimiser's state now, by name."""
@@ -160,7 +174,8 @@ class EagerStep:
         for name, parameter in named.items():
             variables |= {
                 f"{name}/{key}": value
-                for key, value in states(self._optimizer, parameter).items()
+                for optimizer in self._optimizers
+                for key, value in states(optimizer, parameter).items()
                 if isinstance(value, Tensor)
             }
         return {name: value.detach().cpu().numpy() for name, value in variables.items()}
@@ -193,16 +208,22 @@ def _check_kinds(kinds: set[str]) -> None:
 def _held(step: TorchStep, trace: Trace) -> Held:
     """The values that exist before the step."""
     tensors = dict(step.module.named_parameters()) | dict(step.module.named_buffers())
-    update_rules = rules(step.built_optimizer, step.module)
+    update_rules = rules(step.built_optimizers, step.module)
     state = {name: rule.initial(tensors[name]) for name, rule in update_rules.items()}
-    inputs = cycle(ExampleInputs(step.inputs).tensors)  # the same for each micro-batch
+    batch = step.batch
+    inputs = {
+        f"input_{number}{suffix}": part
+        for copy, parts in enumerate(batch.split(batch.tensors))
+        for number, part in enumerate(parts)
+        for suffix in ("", f"@{copy}")
+    }
     held: dict[Node, Tensor] = {}
     names: dict[Node, str] = {}
     placeholders = (node for node in trace.graph.nodes if node.op == "placeholder")
     for node, argument in zip(placeholders, trace.arguments, strict=True):
         match argument.role:
             case "input":
-                held[node] = next(inputs)
+                held[node] = inputs[argument.name]
             case "state":
                 held[node], names[node] = state[argument.name][argument.key], f"{argument.name}/{argument.key}"
             case _:
@@ -213,8 +234,5 @@ def _held(step: TorchStep, trace: Trace) -> Held:
             raise ValueError(
                 f"{names.get(node, node.name)}: lies on the meta device; a step that is measured needs values"
             )
-    return Held(held, names, _loss(trace.graph))
-
-
-def _loss(graph: torch.fx.Graph) -> Node:
-    return graph.output_node().all_input_nodes[0]
+    losses = trace.graph.output_node().all_input_nodes[: step.micro_batches]
+    return Held(held, names, tuple(losses))

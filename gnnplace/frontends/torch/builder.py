@@ -174,7 +174,7 @@ class _Builder:
         if needs_its_storage(call):
             self._colocate_views(op, next(ref for ref, tensor in sources.items() if tensor is call.arguments["self"]))
         if kernel:
-            self.buffers.read(op, call.inputs)
+            self.buffers.read(op, [tensor for tensor in call.inputs if not _among(tensor, call.unread)])
             self.buffers.write(op, call.written)
             self._write(op, [ref for ref, tensor in sources.items() if _among(tensor, call.written)])
         self._set_outputs(node, op, tensors)

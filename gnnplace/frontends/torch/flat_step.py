@@ -1,9 +1,9 @@
 """A training step as a function of flat tensors, for make_fx: parameters, buffers, the optimiser's state, inputs.
 
-It computes, for each micro-batch in turn, the loss and its gradients by `loss.backward()`, then an update of each
-parameter that has a gradient and a rule. Every leaf that requires a gradient gets one, as in eager PyTorch: inputs,
-too, and parameters that no optimiser updates. Gradients are clipped before updates, as `torch.nn.utils` does it, but
-gradient by gradient, so that each has ops of its own in the step.
+It computes the loss and its gradients by `loss.backward()`, then an update of each parameter that has a gradient and a
+rule. Every leaf that requires a gradient gets one, as in eager PyTorch: inputs, too, and parameters that no optimiser
+updates. Gradients are clipped before updates, as `torch.nn.utils` does it, but gradient by gradient, so that each has
+ops of its own in the step.
 """
 
 from __future__ import annotations
@@ -43,18 +43,14 @@ class Argument:
 class Updating:
     """The way from gradients to updates.
 
-    Gradients are those of the mean loss of `accumulate` micro-batches, clipped by norm or value. Raises ValueError for
-    a number that is not above 0.
+    Gradients are clipped by norm or value. Raises ValueError for a number that is not above 0.
     """
 
     optimizer: Optimizer = "adam"
-    accumulate: int = 1
     clip_norm: float | None = None
     clip_value: float | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.accumulate, int) or self.accumulate < 1:
-            raise ValueError(f"accumulate: {self.accumulate!r} is no number of micro-batches; at least 1")
         for name in ("clip_norm", "clip_value"):
             if (most := getattr(self, name)) is not None and not most > 0:
                 raise ValueError(f"{name}: {most!r} is not above 0; None clips nothing")
@@ -89,14 +85,13 @@ class FlatStep:
             for name, rule in self._rules.items()
             for key, (shape, dtype) in rule.cost(parameters[name]).state.items()
         ]
-        batches = self._inputs.tensors * updating.accumulate
         empty = (torch.empty(shape, dtype=dtype, device="meta") for _, _, shape, dtype in state)
-        self.tensors = (*parameters.values(), *buffers.values(), *empty, *batches)
+        self.tensors = (*parameters.values(), *buffers.values(), *empty, *self._inputs.tensors)
         self.arguments = (
             *(Argument("parameter", name) for name in parameters),
             *(Argument("buffer", name) for name in buffers),
             *(Argument("state", name, key) for name, key, _, _ in state),
-            *(Argument("input", f"input_{index}") for index in range(len(batches))),
+            *(Argument("input", f"input_{index}") for index in range(len(self._inputs.tensors))),
         )
 
     def run(self, *tensors: Tensor) -> list[Tensor | None]:
@@ -126,24 +121,23 @@ class FlatStep:
         return [loss, *(tensor.grad for tensor in inputs)]
 
     def _backward(self, values: dict[str, Tensor], inputs: Sequence[Tensor]) -> tuple[Tensor, list[Lookup]]:
-        """The mean loss of all micro-batches, and the lookups in sparse tables. Leaves get their gradient as `grad`."""
-        losses, lookups, size = list[Tensor](), list[Lookup](), len(self._inputs.tensors)
-        for batch in range(self._updating.accumulate):
-            with ExitStack() as hooks:
-                self._scopes.follow_forward(self._module, hooks)
-                note_lookups(self._tables, lookups, hooks)
-                losses.append(self._micro_batch(values, inputs[batch * size : (batch + 1) * size]))
-        self._scopes.enter(Scope(LOSS_LAYER, "forward"))
-        with torch.no_grad():
-            return sum(losses[1:], losses[0]), lookups
+        """The loss, forward and backward, and the lookups in sparse tables.
 
-    def _micro_batch(self, values: dict[str, Tensor], inputs: Sequence[Tensor]) -> Tensor:
-        """The loss of a micro-batch, forward and backward; `values` get the buffers that the module replaces."""
+        Leaves get their gradient as `grad`, and `values` the buffers that the module replaces.
+        """
+        lookups = list[Lookup]()
+        with ExitStack() as hooks:
+            self._scopes.follow_forward(self._module, hooks)
+            note_lookups(self._tables, lookups, hooks)
+            loss = self._differentiated(values, inputs)
+        self._scopes.enter(Scope(LOSS_LAYER, "forward"))
+        return loss, lookups
+
+    def _differentiated(self, values: dict[str, Tensor], inputs: Sequence[Tensor]) -> Tensor:
         owners = {id(values[name]): self._layers[name][0] for name in self._names}
 
         def differentiated(module: nn.Module, *positional: Any, **keywords: Any) -> Tensor:
             loss = _checked(self._loss(module, *positional, **keywords))
-            loss = loss if self._updating.accumulate == 1 else loss / self._updating.accumulate
             self._scopes.follow_backward(loss, owners)
             with gradients_kept(_foreign_leaves(loss, (*values.values(), *inputs))):
                 loss.backward()  # within the call: a checkpoint calls its modules again, with these tensors
@@ -176,8 +170,8 @@ class FlatStep:
             raise ValueError(
                 f"module: {table}: optimizer {rule.name} has no sparse update; use 'sgd', or a dense embedding"
             )
-        if updating.accumulate > 1 or updating.clip_norm or updating.clip_value:
-            raise ValueError(f"module: {table}: accumulate and clip_... are for dense gradients; use a dense embedding")
+        if updating.clip_norm or updating.clip_value:
+            raise ValueError(f"module: {table}: clip_... is for dense gradients; use a dense embedding")
         return rule.rate
 
     def _clipped(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:

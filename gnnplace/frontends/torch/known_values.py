@@ -101,12 +101,13 @@ class _TwinCall:
 class KnownValues:
     """A mode of fake tensors, some of which are known. `sizes` tells whether values of inputs and buffers are.
 
-    It has a mode of PyTorch's and is none by inheritance, since PyTorch finds the rules of higher-order operators by
-    the mode's exact type.
+    Tensors may be on any device; values are on this host. `fallbacks`: an op that has no fake form is computed, on
+    zeros. The mode has one of PyTorch's and is none by inheritance, since PyTorch finds the rules of higher-order
+    operators by the mode's exact type.
     """
 
-    def __init__(self, sizes: Sizes = None) -> None:
-        self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+    def __init__(self, sizes: Sizes = None, fallbacks: bool = True) -> None:
+        self._mode = FakeTensorMode(allow_non_fake_inputs=True, allow_fallback_kernels=fallbacks)
         self._fake_result = partial(dispatched, self._mode, self._mode.dispatch)
         self._mode.dispatch = self.dispatch  # type: ignore[method-assign]
         self._is_example, self._is_run = sizes is not None, sizes == "run"
@@ -217,9 +218,10 @@ class KnownValues:
         return _TwinCall(func, tuple(leaves), twins, structure)
 
     def _needed(self, call: _TwinCall) -> Any:
-        """The result of an op that needs values, all of which are known."""
-        values = call.run()
-        result = pytree.tree_map_only(Tensor, self._fake, values)
+        """The result of an op that needs values, all of which are known. Raises RuntimeError for several devices."""
+        values, fakes = call.run(), [leaf for leaf in call.leaves if isinstance(leaf, FakeTensor)]
+        device = FakeTensor._find_common_device(call.func, fakes)[0] if fakes else None
+        result = pytree.tree_map_only(Tensor, lambda value: self._fake(value, device), values)
         self._note(call, result, values, is_needed=call.of_inputs)
         return result
 
@@ -292,9 +294,9 @@ class KnownValues:
         sizes = [leaf.numel() for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor)]
         return self._is_example or call.of_inputs or max(sizes, default=0) <= MOST_ELEMENTS
 
-    def _fake(self, value: Tensor) -> Tensor:
+    def _fake(self, value: Tensor, device: torch.device | None = None) -> Tensor:
         with self:
-            return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype)
+            return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=device)
 
     def _number(self) -> int:
         self._count += 1

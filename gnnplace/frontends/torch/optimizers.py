@@ -1,14 +1,15 @@
-"""The optimiser of a training step, and its update rule for each parameter.
+"""The optimisers of a training step, and the update rule of each parameter.
 
 A user gives a name ("adamw"), a class or function of parameters, or an optimiser of the module's parameters with its
-own groups and settings. PyTorch's implementation (`fused`, `foreach`, `capturable`) does not matter: the update of a
+own groups and settings. A list of optimisers has each of them update parameters of its own, as Muon for matrices and
+AdamW for the rest. PyTorch's implementation (`fused`, `foreach`, `capturable`) does not matter: the update of a
 parameter is one op with the cost of an ideal kernel, which reads parameter, gradient and state once and writes
 parameter and state once. Learning-rate schedulers change a number on the host between two steps, so no step has them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,8 @@ from gnnplace.formats.strict_json import unknown
 from gnnplace.frontends.torch.optimizer_parts import Group, copied, parts
 from gnnplace.frontends.torch.updates import FUSED, Rule, single_tensor
 
-Optimizer = str | torch.optim.Optimizer | Callable[..., torch.optim.Optimizer]
+OneOptimizer = str | torch.optim.Optimizer | Callable[..., torch.optim.Optimizer]
+Optimizer = OneOptimizer | list[torch.optim.Optimizer] | tuple[torch.optim.Optimizer, ...]
 SGD_RATE = 0.1  # the learning rate of the optimiser named "sgd"
 WHOLE_STEPS = {
     "LBFGS": "evaluates the loss several times in a step",
@@ -25,17 +27,36 @@ WHOLE_STEPS = {
 }
 
 
-def built(optimizer: Optimizer, module: nn.Module) -> torch.optim.Optimizer:
-    """The optimiser of a module's parameters: the given one, or a new one for all that require a gradient.
+def built(optimizer: Optimizer, module: nn.Module) -> tuple[torch.optim.Optimizer, ...]:
+    """The optimisers of a module's parameters: the given ones, or a new one for all that require a gradient.
 
-    Raises ValueError for an unknown name, an optimiser of other parameters, and one that does not update each parameter
-    by itself.
+    Raises ValueError for an unknown name, an optimiser of other parameters, one that does not update each parameter by
+    itself, and for two that update the same parameter.
 
-        >>> type(built("adamw", nn.Linear(2, 2))).__name__
-        'AdamW'
+        >>> [type(each).__name__ for each in built("adamw", nn.Linear(2, 2))]
+        ['AdamW']
     """
-    instance = optimizer if isinstance(optimizer, torch.optim.Optimizer) else _instance(optimizer, module)
-    parameters = {id(parameter) for parameter in module.parameters()}
+    instances = _listed(optimizer) if isinstance(optimizer, list | tuple) else (_instance(optimizer, module),)
+    name_of = {id(parameter): name for name, parameter in module.named_parameters()}
+    owner: dict[int, torch.optim.Optimizer] = {}
+    for instance in instances:
+        _check(instance, set(name_of))
+        for number in {id(each) for part in parts(instance).values() for each in _updated(part)}:
+            if (other := owner.setdefault(number, instance)) is not instance:
+                raise ValueError(
+                    f"optimizer: {type(other).__name__} and {type(instance).__name__} both update "
+                    f"{name_of[number]}; give each parameter to one of them"
+                )
+    return instances
+
+
+def _updated(part: torch.optim.Optimizer) -> list[Tensor]:
+    """The parameters in the groups of an optimiser, without those of its parts."""
+    return [parameter for group in part.param_groups for parameter in group["params"]]
+
+
+def _check(instance: torch.optim.Optimizer, parameters: set[int]) -> None:
+    """Raises ValueError for an optimiser that updates other parameters than these, or does more than update each."""
     for part in parts(instance).values():
         name = type(part).__name__
         if name in WHOLE_STEPS:
@@ -43,15 +64,20 @@ def built(optimizer: Optimizer, module: nn.Module) -> torch.optim.Optimizer:
                 f"optimizer: {name} {WHOLE_STEPS[name]}, so its step is no update of each parameter; give another, "
                 "such as 'adamw'"
             )
-        if not all(id(parameter) in parameters for group in part.param_groups for parameter in group["params"]):
+        if not all(id(parameter) in parameters for parameter in _updated(part)):
             raise ValueError(
                 f"optimizer: {name} updates a parameter that the module has not; build it of module.parameters()"
             )
-    return instance
 
 
-def rules(optimizer: torch.optim.Optimizer, module: nn.Module) -> Mapping[str, Rule]:
+def rules(optimizers: Sequence[torch.optim.Optimizer], module: nn.Module) -> Mapping[str, Rule]:
     """The update rule of each trained parameter by name, in the module's order; one without a group is not trained."""
+    rule_of = {name: rule for optimizer in optimizers for name, rule in _rules(optimizer, module).items()}
+    return {name: rule_of[name] for name, _ in module.named_parameters() if name in rule_of}
+
+
+def _rules(optimizer: torch.optim.Optimizer, module: nn.Module) -> dict[str, Rule]:
+    """The rules of one optimiser."""
     groups = [group for part in parts(optimizer).values() for group in part.param_groups]
     groups_of: dict[int, tuple[int, ...]] = {}  # the groups with each parameter
     for number, group in enumerate(groups):
@@ -79,8 +105,21 @@ def as_one_kernel(optimizer: torch.optim.Optimizer, twins: Mapping[int, Tensor])
     return copied(optimizer, regrouped)
 
 
-def _instance(optimizer: str | Callable[..., torch.optim.Optimizer], module: nn.Module) -> torch.optim.Optimizer:
-    """A new optimiser of the module's trained parameters, by its name or made by a function."""
+def _listed(optimizers: Sequence[object]) -> tuple[torch.optim.Optimizer, ...]:
+    """Several optimisers. Raises ValueError if one is none, or if there is none."""
+    listed = tuple(each for each in optimizers if isinstance(each, torch.optim.Optimizer))
+    if not listed or len(listed) < len(optimizers):
+        kinds = ", ".join(type(each).__name__ for each in optimizers)
+        raise ValueError(
+            f"optimizer: a list holds optimisers, each built of the parameters that it updates, not [{kinds}]"
+        )
+    return listed
+
+
+def _instance(optimizer: OneOptimizer, module: nn.Module) -> torch.optim.Optimizer:
+    """The optimiser, or a new one of the module's trained parameters, by its name or made by a function."""
+    if isinstance(optimizer, torch.optim.Optimizer):
+        return optimizer
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not trained:
         raise ValueError("module: has no parameter that requires a gradient, so there is no step to trace")

@@ -9,7 +9,7 @@ const plain = (name) => name.replace(/[&<>%$]/g, (mark) => `&#${mark.charCodeAt(
 const text = (number, digits = 3) => number.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
 function drawTimeline(step, options) {
-  const { bars, rows, ops, transfers, memory } = step;
+  const { bars, rows, ops, transfers, memory, copies } = step;
   const plot = document.getElementById("timeline"), count = bars.row.length, total = step.step_ns / MS;
   const barOf = new Int32Array(ops.name.length), first = new Int32Array(rows.length + 1).fill(count), onChain = new Set(step.chain.node);
   for (let bar = count - 1; bar >= 0; bar--) {
@@ -18,7 +18,8 @@ function drawTimeline(step, options) {
   }
   for (let row = rows.length - 1; row >= 0; row--) first[row] = Math.min(first[row], first[row + 1]);
   const found = { name: "found", colour: FOUND, bars: [], half: 0.5, least: 3 };
-  let colouring = "phase", shown = [0, total];
+  const codes = { phase: ops.phase, module: ops.shade, copy: copies }, chosen = document.getElementById("colouring");
+  let colouring = chosen.value, shown = [0, total];
 
   function isOp(bar) { return bars.node[bar] < ops.name.length; }
   function opOf(bar) { return isOp(bar) ? bars.node[bar] : transfers.op[bars.node[bar] - ops.name.length]; }
@@ -47,9 +48,24 @@ function drawTimeline(step, options) {
     return x.length ? { x, y } : { x: [null], y: [null] }; // plotly hides a trace without points from the legend
   }
 
+  // The number of its micro-batch on each pass that is wide enough for it.
+  function numbers() {
+    const [from, to] = shown, pixel = (to - from) / width(), made = { x: [], y: [], text: [], textfont: { size: 11, color: [] } };
+    const { row, start_ns, end_ns, number, backward } = copies.passes;
+    row.forEach((place, pass) => {
+      const written = String(number[pass]), start = Math.max(from, start_ns[pass] / MS), end = Math.min(to, end_ns[pass] / MS);
+      if (end - start < (6 + 8 * written.length) * pixel) return;
+      made.x.push((start + end) / 2);
+      made.y.push(place);
+      made.text.push(written);
+      made.textfont.color.push(backward[pass] ? "#fff" : "#1d2433");
+    });
+    return made;
+  }
+
   function groups() {
-    const code = colouring === "phase" ? ops.phase : ops.shade;
-    const made = code.colours.map((colour, number) => ({ name: groupName(code, number), colour, bars: [] }));
+    const code = codes[colouring], made = code.colours.map((colour, number) => ({ name: groupName(code, number), colour, bars: [] }));
+    if (code === copies) made.forEach((group, number) => Object.assign(group, { second: code.owner.indexOf(code.owner[number]) < number, rank: code.owner[number] }));
     const sent = { name: "transfers", colour: TRANSFER, bars: [] };
     for (let bar = 0; bar < count; bar++) (isOp(bar) ? made[code.of[bars.node[bar]]] : sent).bars.push(bar);
     return [...made, sent].filter((group) => group.bars.length);
@@ -63,7 +79,7 @@ function drawTimeline(step, options) {
   function traces() {
     const filled = (group) => ({
       type: "scatter", mode: "none", fill: "toself", fillcolor: group.colour, name: plain(group.name), hoverinfo: "skip", line: { width: 0 },
-      showlegend: group !== found, ...corners(group),
+      showlegend: group !== found && !group.second, legendgroup: colouring === "copy" ? group.name : "", legendrank: group.rank, ...corners(group),
     });
     const chain = {
       type: "scatter", mode: "lines", name: "critical chain", hoverinfo: "skip", visible: "legendonly", line: { color: CHAIN, width: 1.5, shape: "hv" },
@@ -71,6 +87,7 @@ function drawTimeline(step, options) {
     };
     return [
       ...[...current, found].map(filled),
+      ...(colouring === "copy" ? [{ type: "scatter", mode: "text", hoverinfo: "skip", showlegend: false, ...numbers() }] : []),
       chain,
       ...memory.map(memoryTrace),
     ];
@@ -87,12 +104,15 @@ function drawTimeline(step, options) {
     };
   }
 
+  function legendTitle() { return { text: colouring === "copy" ? `${copies.title} ` : "" }; }
+
   function layout() {
     const heights = rows.length * 34 + 10, below = 180, between = 56, whole = heights + below + between;
+    const head = copies && new Set(copies.owner).size > 10 ? 106 : 66; // a legend of many hues has several lines
     const most = Math.max(...memory.map((device) => (100 * Math.max(...device.bytes)) / Math.max(1, device.capacity)));
     return {
-      height: whole + 115, margin: { l: 10, r: 10, t: 66, b: 45 }, hovermode: "closest", dragmode: "zoom", plot_bgcolor: "#fff",
-      legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal" },
+      height: whole + head + 49, margin: { l: 10, r: 10, t: head, b: 45 }, hovermode: "closest", dragmode: "zoom", plot_bgcolor: "#fff",
+      legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal", title: legendTitle() },
       legend2: { orientation: "h", x: 0, y: (below + 2) / whole, yanchor: "bottom" },
       xaxis: { range: [0, total], anchor: "y2", title: { text: "ms" }, exponentformat: "none", showspikes: false, zeroline: false, gridcolor: "#eceef2" },
       yaxis: {
@@ -108,8 +128,11 @@ function drawTimeline(step, options) {
   }
 
   function redraw() {
-    const made = [...current, found].map(corners);
-    return Plotly.restyle(plot, { x: made.map((each) => each.x), y: made.map((each) => each.y) }, made.map((_, number) => number));
+    const made = [...current, found].map(corners), written = colouring === "copy" ? numbers() : null;
+    if (written) made.push(written);
+    const changed = { x: made.map((each) => each.x), y: made.map((each) => each.y) };
+    if (written) Object.assign(changed, { text: made.map((each) => each.text), "textfont.color": made.map((each) => each.textfont?.color) });
+    return Plotly.restyle(plot, changed, made.map((_, number) => number));
   }
 
   function zoom(from, to) {
@@ -140,6 +163,7 @@ function drawTimeline(step, options) {
       ops.name[op],
       isOp(bar) ? `${ops.kind.names[ops.kind.of[op]]} on ${rows[bars.row[bar]].name}` : `sent ${transfers.link[transfer]}, ${rows[bars.row[bar]].name}`,
       `${ops.phase.names[ops.phase.of[op]]} of ${ops.module.names[ops.module.of[op]]}`,
+      ...(copies ? [copies.words.names[copies.words.of[op]]] : []),
       `${text(start, 6)} – ${text(end, 6)} ms (${text((end - start) * 1000)} µs)`,
       `${size.toLocaleString("en")} bytes${isOp(bar) ? " of outputs" : ""}${onChain.has(bars.node[bar]) ? ", on the critical chain" : ""}`,
     ].join("\n");
@@ -199,9 +223,10 @@ function drawTimeline(step, options) {
   document.addEventListener("click", (event) => { if (!event.target.closest(".search")) list.replaceChildren(); });
 
   // ---- everything else that is clicked
-  document.getElementById("colouring").addEventListener("change", (event) => {
-    colouring = event.target.value;
+  chosen.addEventListener("change", () => {
+    colouring = chosen.value;
     current = groups();
+    plot.layout.legend.title = legendTitle();
     Plotly.react(plot, traces(), plot.layout, options);
   });
   document.getElementById("whole").addEventListener("click", () => zoom(0, total));

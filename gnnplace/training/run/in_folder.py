@@ -79,9 +79,9 @@ def prepare(config: RunConfig, folder: RunFolder, stack: ExitStack, *, resumed: 
         lambda number, label: _lesson(config, problems[number], label, evaluate, imitates, each_quiet),
         lambda lessons: _best(config, folder, lessons, evaluate), evaluate,
     )  # fmt: skip
-    chosen = selected(config.validation, config.seed) if config.validation.splits else ()
-    held_out = exams(chosen, folder.exams, terminal.progress(quiet or len(chosen) > MANY)) if chosen else ()
-    return TrainingRun(config, folder, learner, held_out, resumed, _tracking(config, folder, learner), quiet)
+    held_out = selected(config.validation, config.seed, config.parallelism) if config.validation.splits else ()
+    exam = exams(held_out, folder.exams, terminal.progress(quiet or len(held_out) > MANY)) if held_out else ()
+    return TrainingRun(config, folder, learner, exam, resumed, _tracking(config, folder, learner), quiet)
 
 
 def train(run: TrainingRun) -> int | None:
@@ -215,7 +215,8 @@ def _best(config: RunConfig, folder: RunFolder, lessons: Sequence[Lesson], evalu
         )
         (step,) = simulate(problem, [placement])
         fused = placement.fusion is not None
-        written = predicted(problem.cluster, step, lower_bound(problem, fused), bound_name(problem, fused))
+        bound_ns, bound = lower_bound(problem, fused), bound_name(problem, fused)
+        written = predicted(problem.cluster, step, bound_ns, bound, problem.graph.micro_batches)
         write_placement(
             folder.placement(lessons[number].label), problem.graph, problem.cluster, placement, written, provenance
         )

@@ -47,7 +47,7 @@ def opened(config: RunConfig, folder: RunFolder, stack: ExitStack, quiet: bool) 
     if config.evaluate == "simulated":
         named = _named(config, quiet)
         terminal.progress(quiet)(summary(config))  # graphs of the corpus may be a thousand
-        return RunProblems(named + selected(config.corpus, config.seed), simulate)
+        return RunProblems(named + selected(config.corpus, config.seed, config.parallelism), simulate)
     machines = _machines(config)  # graphs may take minutes
     hosts = {text: _host(config, text, stack) for text in dict.fromkeys(text for text, _ in config.problems)}
     # no graph is left to load: this refuses sizes
@@ -75,7 +75,7 @@ def summary(config: RunConfig) -> str:
 
 def simulated(config: RunConfig, quiet: bool) -> tuple[Problem, ...]:
     """The problems of a run that simulates. Raises ValueError for bad ones."""
-    return _named(config, quiet) + selected(config.corpus, config.seed)
+    return _named(config, quiet) + selected(config.corpus, config.seed, config.parallelism)
 
 
 def _named(config: RunConfig, quiet: bool) -> tuple[Problem, ...]:
@@ -93,7 +93,9 @@ def _costed(
 ) -> tuple[Problem, ...]:
     posed = zip(config.problems, config.costs or [None] * len(config.problems), strict=True)
     return tuple(
-        sources.costed(graphs[text], machines[cluster], costs, terminal.progress(quiet), terminal.warn)
+        sources.costed(
+            graphs[text], machines[cluster], costs, terminal.progress(quiet), terminal.warn, config.parallelism
+        )
         for (text, cluster), costs in posed
     )
 

@@ -28,7 +28,9 @@ from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
 from gnnplace.training.update.lesson import Exam, labels
+from gnnplace.transformations.parallelism import Parallelism
 
+ONE_MICRO_BATCH = Parallelism()
 CPU_NAME = "cpu:0"
 # float32 and half-precision flops/s, memory bytes/s and bytes of accelerators, from entry to data-centre class, rounded
 ACCELERATORS = (
@@ -40,16 +42,16 @@ SYNTHETIC_OPS = 200, 4000  # the range of sizes
 MOST_DRAWN = 10**6  # numbers of clusters for synthetic graphs
 
 
-def selected(config: SelectionConfig, seed: int) -> tuple[Problem, ...]:
-    """The problems that a configuration selects, graph by graph.
+def selected(config: SelectionConfig, seed: int, step: Parallelism = ONE_MICRO_BATCH) -> tuple[Problem, ...]:
+    """The problems that a configuration selects, graph by graph: each graph's `step`, and synthetic graphs.
 
-    The clusters drawn for a graph depend on its name and the seed.
+    The clusters drawn for a graph depend on its name and the seed. Raises ValueError for a graph without such a step.
     """
     clusters = [sources.cluster(name) for name in config.clusters] if config.splits else []
     problems, chosen = [], [entry for entry in manifest.entries() if _is_chosen(entry, config)]
     for entry in chosen:
         if clusters or config.drawn_clusters:
-            graph, first = manifest.graph(entry.name), zlib.crc32(f"{seed}/{entry.name}".encode())
+            graph, first = step.of(manifest.graph(entry.name)), zlib.crc32(f"{seed}/{entry.name}".encode())
             machines = [*clusters, *(drawn(first + number) for number in range(config.drawn_clusters))]
             problems += [roofline.problem(graph, machine) for machine in machines]
     if config.splits and not chosen:

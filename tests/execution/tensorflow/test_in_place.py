@@ -7,10 +7,10 @@ import pytest
 from support.by_hand import gpus, link
 
 from gnnplace.costs.roofline import problem
-from gnnplace.execution.control_edges import in_order
 from gnnplace.execution.tensorflow.in_place import in_place
 from gnnplace.graph import NONE, ComputationGraph, Op, Output
 from gnnplace.placement import Placement
+from gnnplace.schedules.in_order import in_order
 from gnnplace.simulator.simulator import simulate
 
 FLOAT = {"dtype": "float32"}

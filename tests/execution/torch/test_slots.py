@@ -94,7 +94,7 @@ def _run(found: tuple[DeviceProgram, ...], placed: Slots, step, draw: random.Ran
     sent: set[int] = set()
     held = {node: value.detach().clone() for node, value in step._held.values.items()}
     loss: list[Tensor] = []
-    waiting = {program.device: _turns(program, shared, held, sent, step._held.loss, loss) for program in found}
+    waiting = {program.device: _turns(program, shared, held, sent, step._held.losses[0], loss) for program in found}
     speed = [draw.random() ** 3 for _ in found]
     blocked: set[int] = set()
     while waiting:
@@ -145,7 +145,7 @@ def _whole(step) -> tuple[Tensor, dict[Node, Tensor]]:
     for node in step._traced.trace.graph.nodes:
         if node.op == "call_function":
             _call(step._traced.op_of.get(node, 0), node, values)
-    return values[step._held.loss], {node: held[node] for node in step._held.names}
+    return values[step._held.losses[0]], {node: held[node] for node in step._held.names}
 
 
 def _uses(program: DeviceProgram) -> dict[Message, list[int]]:

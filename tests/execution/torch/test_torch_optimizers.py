@@ -62,7 +62,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "nadam": {"optimizer": "nadam"},
     "parts": {"optimizer": Both},
     "a tensor as rate": {"optimizer": tensor_rate},
-    "micro-batches, clipped": {"optimizer": "adafactor", "accumulate": 2, "clip_norm": 0.01},
+    "micro-batches, clipped": {"optimizer": "adafactor", "micro_batches": 5, "clip_norm": 0.01},
 }
 SLOW: dict[str, dict[str, Any]] = {
     name: {"optimizer": name} for name in ["adamw", "adadelta", "adagrad", "adamax", "asgd", "muon", "radam", "rmsprop", "rprop"]
@@ -77,7 +77,18 @@ def workload(**how: Any) -> TorchWorkload:
 
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_a_placed_step_equals_eager_pytorch_bit_by_bit(name: str) -> None:
-    step = workload(**(QUICK | SLOW)[name])
+    check_equals_eager(workload(**(QUICK | SLOW)[name]))
+
+
+def test_a_placed_step_of_several_optimisers_equals_eager_pytorch_bit_by_bit() -> None:
+    torch.manual_seed(0)
+    net = Net()
+    first, *rest = net.parameters()
+    several = [torch.optim.AdamW(rest), torch.optim.Muon([first])]
+    check_equals_eager(TorchWorkload(TorchStep(net, loss, {"x": torch.randn(5, 6)}, several), "small"))
+
+
+def check_equals_eager(step: TorchWorkload) -> None:
     expected, words = step.unplaced(STEPS)
     cluster = problem(step.graph, 2)
     plan, simulated = planned(cluster, random_placement(cluster, 1))

@@ -148,12 +148,6 @@ def test_a_gradient_that_no_optimiser_uses_is_computed() -> None:
     assert some.phase.among(["update"]).sum() == 2
 
 
-def test_gradients_of_micro_batches_are_summed_in_place() -> None:
-    graph = TorchStep(perceptron(), square, (X,), "sgd", accumulate=3).computation_graph("n")
-    sums = graph.kind.among(["aten.add_"])
-    assert graph.layer.among(["0", "2"])[sums].all() and graph.flops[sums].tolist() == [8, 64, 8, 64] * 2
-
-
 def test_a_module_that_a_checkpoint_calls_again_reads_its_parameters() -> None:
     for reentrant in (False, True):
         graph = TorchStep(perceptron(), checkpointed(reentrant), (NEEDS,), "sgd").computation_graph("n")

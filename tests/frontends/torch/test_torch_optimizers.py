@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gnnplace.frontends.torch.optimizers import built, rules
+from gnnplace.frontends.torch.optimizers import _listed, built, rules
 from gnnplace.frontends.torch.step import TorchInference, TorchStep
 from gnnplace.frontends.torch.updates import IMPLEMENTATION
 from gnnplace.graph import ComputationGraph
@@ -147,6 +147,36 @@ def test_groups_have_settings_of_their_own_and_what_is_in_none_is_not_trained() 
     assert found.flops[updates(found)].tolist() == [5 * 24, 2 * 20]
 
 
+def test_each_of_several_optimisers_updates_its_own_parameters() -> None:
+    module = nn.Linear(6, 4)
+    several = [torch.optim.AdamW([module.bias]), torch.optim.Muon([module.weight])]
+    found = graph(module, optimizer=several)
+    alone = {
+        kind: graph(module, optimizer=[optimizer]) for kind, optimizer in zip(("aten._fused_adamw_", "optim.Muon"), several, strict=True)
+    }
+    for kind, other in alone.items():
+        for graph_of in (found, other):
+            assert np.count_nonzero(graph_of.kind.among([kind])) == 1
+        assert found.flops[found.kind.among([kind])] == other.flops[other.kind.among([kind])]
+    assert len(updates(found)) == 2
+    assert found.persistent_bytes.sum() == 4 * (24 + 4 + 24 + 2 * 4 + 1)  # parameters, Muon's moment, AdamW's two and its counter
+
+
+def test_a_list_holds_optimisers_of_parameters_of_their_own() -> None:
+    module = nn.Linear(6, 4)
+    both = [torch.optim.AdamW(module.parameters()), torch.optim.Muon([module.weight])]
+    for given, words in (
+        (both, r"AdamW and Muon both update weight; give each parameter to one of them"),
+        ([both[0], torch.optim.SGD([nn.Parameter(torch.zeros(1))])], "SGD updates a parameter that the module has not; build .*"),
+    ):
+        with pytest.raises(ValueError, match=f"^optimizer: {words}$"):
+            graph(module, optimizer=given)
+    words = "optimizer: a list holds optimisers, each built of the parameters that it updates, not "
+    for strange, kinds in (([both[0], "adam"], r"\[AdamW, str\]"), ([], r"\[\]")):
+        with pytest.raises(ValueError, match=f"^{words}{kinds}$"):
+            _listed(strange)
+
+
 def test_an_optimiser_of_somebody_else_is_known_by_its_own_code() -> None:
     class Lion(torch.optim.Optimizer):
         def __init__(self, parameters: Any) -> None:
@@ -173,15 +203,6 @@ def test_clipping_by_norm_joins_all_gradients_and_leaves_their_phases() -> None:
     assert np.count_nonzero(norms) == 3 and np.count_nonzero(norms & clipped.layer.among(["clip"])) == 1
     assert clipped.flops.sum() - plain.flops.sum() == 2 * (24 + 8) + 2 + 4  # a norm and a product each; their norm; the factor
     assert np.count_nonzero(graph(clip_value=1.0).kind.among(["aten.clamp"])) == 1
-
-
-def test_micro_batches_are_summed_before_one_update() -> None:
-    once, thrice = graph(), graph(accumulate=3)
-    assert len(updates(thrice)) == 1 and np.count_nonzero(thrice.kind.among(["input"])) == 3
-    products = [found.flops[found.canonical_kind.among(["matmul"])].sum() for found in (once, thrice)]
-    assert products[1] == 3 * products[0] and once.persistent_bytes.sum() == thrice.persistent_bytes.sum()
-    sums = np.flatnonzero(thrice.kind.among(["aten.add_"]) & thrice.phase.among(["backward_weight"]))
-    assert thrice.flops[sums].tolist() == [SIZE, SIZE]
 
 
 def test_inputs_may_be_named_nested_or_no_tensors() -> None:

@@ -154,9 +154,10 @@ for build in (
     lambda: TorchStep(loss, loss, (x,)), lambda: TorchStep(module, "sum", (x,)), lambda: TorchStep(module, loss, x),
     lambda: TorchStep(module, loss, "x"), lambda: TorchStep(module, loss, (x,), "rmsprob"), lambda: TorchStep(module, loss, (x,), 3),
     lambda: TorchStep(module, loss, (x,), torch.optim.SGD([x])), lambda: TorchStep(module, loss, (x,), lambda parameters: 3),
-    lambda: TorchStep(module, loss, (x,), "lbfgs"), lambda: TorchStep(module, loss, (x,), accumulate=0),
+    lambda: TorchStep(module, loss, (x,), "lbfgs"), lambda: TorchStep(module, loss, (x,), accumulate=4),
     lambda: TorchStep(module, loss, (x,), clip_norm=0.0), lambda: TorchStep(module, None, (x,)).traced("x"),
     lambda: TorchStep(torch.nn.ReLU(), loss, (x,)), lambda: TorchInference(loss, (x,)), lambda: TorchInference(module, x),
+    lambda: TorchStep(module, loss, (x,), micro_batches="3"), lambda: TorchInference(module, (x,), micro_batches=3.0),
 ):
     try:
         build()
@@ -173,12 +174,14 @@ REFUSED = (
     "optimizer: SGD updates a parameter that the module has not; build it of module.parameters()",
     "optimizer: returned a int for the parameters, which is no torch.optim.Optimizer",
     "optimizer: LBFGS evaluates the loss several times in a step, so its step is no update of each parameter; give another, such as ",
-    "accumulate: 0 is no number of micro-batches; at least 1",
+    "accumulate: 4; give micro_batches=, and the whole batch as inputs, which is split",
     "clip_norm: 0.0 is not above 0; None clips nothing",
     "loss: the module returns a tensor without a scalar loss; give a function loss(module, *inputs), or the inputs it needs",
     "module: has no parameter that requires a gradient, so there is no step to trace",
     "module: a function is no torch.nn.Module",
     "inputs: a Tensor is no sequence or mapping; give a single tensor x as (x,)",
+    "micro_batches: '3' is no number of micro-batches; an integer of at least 1",
+    "micro_batches: 3.0 is no number of micro-batches; an integer of at least 1",
 )
 
 

@@ -127,16 +127,16 @@ def test_a_table_that_is_also_read_as_a_whole_has_the_dense_gradient_of_torch(bu
     ]
     torch.fx.GraphModule({}, traced.graph)(*values)
     summed(module, ids).backward()
-    built(optimizer, module).step()
+    built(optimizer, module)[0].step()
     for name, parameter in parameters.items():
         torch.testing.assert_close(held[name], parameter.detach())
 
 
 def test_a_dense_gradient_of_a_table_adds_the_rows_to_it_and_may_be_clipped() -> None:
     ids = (torch.zeros(2, BATCH, dtype=torch.int64),)
-    graph = TorchStep(Regularized(), summed, ids, "adam", clip_norm=1.0, accumulate=2).computation_graph("n")
+    graph = TorchStep(Regularized(), summed, ids, "adam", clip_norm=1.0).computation_graph("n")
     rows = ops(graph, "aten.index_add_")
-    assert [graph.flops[op] for op in rows] == 4 * [BATCH * WIDTH]
+    assert [graph.flops[op] for op in rows] == 2 * [BATCH * WIDTH]
     assert {(graph.phase[op], graph.layer[op]) for op in rows} == {("backward_weight", "table")}
     assert graph.persistent_bytes[graph.op_names.index("table.weight")] == 4 * (3 * ROWS * WIDTH + 1)
 
@@ -175,7 +175,13 @@ def test_what_a_sparse_update_would_miss_is_refused(module: nn.Module, words: st
         training_step(module, summed, (torch.zeros(BATCH, dtype=torch.int64),), optimizer="sgd", name="sparse")
 
 
-def test_micro_batches_of_a_sparse_gradient_are_refused() -> None:
+def test_clipping_of_a_sparse_gradient_is_refused() -> None:
     ids = (torch.zeros(2, BATCH, dtype=torch.int64),)
-    with pytest.raises(ValueError, match=r"table\.weight: accumulate and clip_\.\.\. are for dense gradients"):
-        TorchStep(Scored(), summed, ids, "sgd", accumulate=2).computation_graph("n")
+    with pytest.raises(ValueError, match=r"table\.weight: clip_\.\.\. is for dense gradients"):
+        TorchStep(Scored(), summed, ids, "sgd", clip_norm=1.0).computation_graph("n")
+
+
+def test_micro_batches_update_all_their_rows_at_once() -> None:
+    step = TorchStep(Scored(), summed, (torch.zeros(2 * 3, BATCH, dtype=torch.int64),), "sgd", micro_batches=3)
+    graph = step.computation_graph("n")
+    assert [graph.flops[op] for op in ops(graph, "aten.index_add_")] == 2 * [3 * BATCH * WIDTH]

@@ -1,0 +1,46 @@
+"""Which accelerators work on how many of the micro-batches of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int64
+
+from gnnplace.graph import NONE
+from gnnplace.problems import Problem
+
+
+class Shares(NamedTuple):
+    """`devices` in the order of the cluster, so that a ring passes each node once, and the micro-batches of each."""
+
+    devices: Int64[np.ndarray, " replicas"]
+    number: Int64[np.ndarray, " replicas"]
+
+
+def shares(problem: Problem) -> Iterator[Shares]:
+    """Shares by speed, on all accelerators, on the fastest half, and so on to a single one. Each is given once.
+
+    A micro-batch goes to the device that would end it first. A device that gets none is left out.
+    """
+    copies, accelerators = problem.graph.copies, problem.cluster.accelerators
+    micro_batches = 1 if copies is None else copies.micro_batches
+    repeated = np.ones(problem.num_ops, dtype=bool) if copies is None else copies.micro_batch != NONE
+    ns = problem.time_ns[repeated][:, accelerators].sum(axis=0) / micro_batches
+    fastest = np.argsort(ns, kind="stable")
+    seen = set[bytes]()
+    for count in _halves(len(fastest)):
+        number = np.zeros(len(accelerators), dtype=np.int64)
+        some = np.sort(fastest[:count])
+        for _ in range(micro_batches):
+            number[some[np.argmin((number[some] + 1) * ns[some])]] += 1
+        if number.tobytes() not in seen:
+            seen.add(number.tobytes())
+            yield Shares(accelerators[number > 0], number[number > 0])
+
+
+def _halves(count: int) -> Iterator[int]:
+    while count:
+        yield count
+        count //= 2

@@ -1,0 +1,189 @@
+"""`best` of a step of several micro-batches: the form is chosen with the placement.
+
+Rules propose replicas, shards and pipelines (`forms`), and planners place the given form. Searches go on from the best
+of them and move single copies: of pipelines, of replicas, of shards. Each start keeps the order in which its ops ran,
+since critical paths would put all forward passes first and fill the memories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from gnnplace.baselines.annealing import Report, annealing
+from gnnplace.baselines.ranked_climb import ranked_climb
+from gnnplace.baselines.reorder import reordered
+from gnnplace.baselines.searching.budget import Budget
+from gnnplace.bounds.bounds import lower_bound
+from gnnplace.placement import Placement, rule_of, scheduled
+from gnnplace.portfolio.at_home import FOR_HOME, at_home
+from gnnplace.portfolio.candidates import BY_SCORE, Candidate, candidate, identity
+from gnnplace.portfolio.halving import halved
+from gnnplace.portfolio.loosened import loosened
+from gnnplace.portfolio.portfolio import Options, portfolio, ranks_of, repaired
+from gnnplace.portfolio.rounds import Search, improvements, searched
+from gnnplace.problems import Problem
+from gnnplace.result import FEASIBLE, OVERFLOWS, Evaluator, known
+from gnnplace.schedules.start_order import start_order
+from gnnplace.step_forms import freed
+
+FAR = 2.0  # times the best start's step: how far behind another is searched from
+FOR_GIVEN, FOR_GIVEN_ALONE = 0.15, 0.4  # the share of the budget for the given form, and where no rule fits
+REPAIRED, FOR_REPAIRS = 2, 0.2  # how many rules that overflow are repaired, and their share of the budget together
+MOST_STARTS, STARTED_OPS = 12, 200_000  # a start of so many ops has no time to lose to others
+FOR_CLIMB = 0.5  # the share of a search for ranked moves, before annealing
+FOR_FREE = 0.4  # the share for the best of all starts, whose copies then stand freely
+FOR_ORDER = 0.1  # the share at the end for the order of ops
+
+
+def best_of_forms(
+    problem: Problem, evaluate: Evaluator, budget: Budget, options: Options, rules: Sequence[Candidate]
+) -> Candidate:
+    """The best of the rules' candidates, of the portfolio for the given form, and of searches from these."""
+    run = _Run(problem, evaluate, budget, options)
+    for rule in rules:
+        run.progress(rule.planner, rule.score)
+    rivals = [run.given(rules), *rules]
+    rivals += run.repairs(rivals)
+    starts = run.starts(rivals)
+    if starts and budget.allows(1):
+        last = 1 - FOR_HOME - (FOR_ORDER if run.open else 0)
+        winner = run.freed(halved(starts, budget.until(last - FOR_FREE), run.searched))
+        rivals.append(run.searched(winner, budget.until(last)))
+    best = run.ordered(min(rivals, key=BY_SCORE))
+    return replace(at_home(best.form or problem, evaluate, best, budget), form=best.form)
+
+
+class _Run:
+    """One search among forms. Its budget ends at a bound on every form."""
+
+    def __init__(self, problem: Problem, evaluate: Evaluator, budget: Budget, options: Options) -> None:
+        self._problem, self._options = problem, options
+        self._free = freed(problem)
+        self._budget = budget
+        self._evaluate = budget.metered(evaluate)
+        self.progress = improvements(options.progress)
+
+    @property
+    def open(self) -> bool:
+        """Whether the order of ops is open, too."""
+        return self._options.schedule == "given"
+
+    def given(self, rules: Sequence[Candidate]) -> Candidate:
+        """The winner of the portfolio for the given form, which has the rules for this form among its planners."""
+        fits = any(rule.score.feasibility == FEASIBLE for rule in rules)
+        part = self._budget.left(FOR_GIVEN if fits else FOR_GIVEN_ALONE).anew(lower_bound(self._problem))
+        same = {rule.planner: known(rule.placement) for rule in rules if rule.form is None}
+        return portfolio(self._problem, self._evaluate, part, replace(self._options, also=same, progress=self.progress))
+
+    def repairs(self, rivals: Sequence[Candidate]) -> list[Candidate]:
+        """Repairs of the fastest that overflow, if nothing that fits is as fast."""
+        first = min(rivals, key=BY_SCORE)
+        fast = [
+            each
+            for each in rivals
+            if each.score.feasibility == OVERFLOWS
+            and (first.score.feasibility == OVERFLOWS or each.score.step_time_ns < first.score.step_time_ns)
+        ]
+        fast.sort(key=lambda each: each.score.step_time_ns)
+        repairs, part = list[Candidate](), self._budget.left(FOR_REPAIRS)
+        for place, each in enumerate(fast[:REPAIRED]):
+            form = each.form or self._problem
+            placement = repaired(
+                form, self._evaluate, each.placement, part.left(1 / (min(len(fast), REPAIRED) - place))
+            )
+            repairs.append(self._candidate(form, f"repaired {each.planner}", placement))
+            self.progress(repairs[-1].planner, repairs[-1].score)
+        return repairs
+
+    def starts(self, rivals: Sequence[Candidate]) -> list[Candidate]:
+        """The starts of searches, best first: rivals that are not far behind, in forms whose copies move."""
+        behind = _behind(min(rivals, key=BY_SCORE))
+        near = [each for each in sorted(rivals, key=BY_SCORE) if each.score <= behind.score]
+        started = dict[object, Candidate]()
+        for rival in near:
+            for form, placement in self._loosened(rival):
+                for ordered in self._orders(form, placement):
+                    start = self._candidate(form, rival.planner, ordered)
+                    if start.score <= behind.score:
+                        started.setdefault((id(form), identity(ordered)), start)
+        most = max(2, min(MOST_STARTS, STARTED_OPS // self._problem.num_ops))
+        return sorted(started.values(), key=BY_SCORE)[:most]
+
+    def _loosened(self, rival: Candidate) -> Iterator[tuple[Problem, Placement]]:
+        """The candidate in a form in which a search can move something."""
+        form, placement = rival.form or self._problem, rival.placement
+        copies = form.graph.copies
+        assert copies is not None
+        if copies.placed != "whole" or copies.one_home:
+            yield form, placement
+        elif (proposal := loosened(form, placement, self._evaluate)) is not None:
+            yield proposal
+
+    def _orders(self, form: Problem, placement: Placement) -> Iterator[Placement]:
+        """The placement in the order in which its ops ran, and in orders of its own."""
+        if not self.open:
+            yield scheduled(placement, self._options.schedule)
+            return
+        (result,) = self._evaluate(form, [placement], timeline=True)
+        if result.timeline is not None:
+            order = start_order(form.graph, result.timeline)
+            yield Placement(placement.device, "given", order)
+            if placement.schedule == "in-order":
+                yield Placement(placement.device, "in-order", order)
+        yield scheduled(placement, rule_of(placement.schedule))
+
+    def freed(self, winner: Candidate) -> Candidate:
+        """The winner in the form of free copies, if all copies of an op stand together so far."""
+        if winner.form is not None:
+            return winner
+        return self._candidate(self._free, winner.planner, winner.placement)
+
+    def searched(self, start: Candidate, budget: Budget) -> Candidate:
+        """The result of a climb and annealing from a start, whose order is kept."""
+        part = budget.left(FOR_CLIMB)
+        return self._from("annealing", self._annealed, self._from("ranked-climb", self._climbed, start, part), budget)
+
+    def _annealed(self, problem: Problem, start: Placement, budget: Budget, report: Report) -> Placement:
+        return annealing(
+            problem, self._evaluate, self._generator(), start=start, budget=budget, report=report,
+            schedule=start.schedule,
+        )  # fmt: skip
+
+    def _climbed(self, problem: Problem, start: Placement, budget: Budget, report: Report) -> Placement:
+        ranks, drawn = ranks_of(self._options.search)
+        return ranked_climb(
+            problem, self._evaluate, self._generator(), start=start, budget=budget, report=report, ranks=ranks,
+            drawn=drawn, schedule=start.schedule,
+        )  # fmt: skip
+
+    def _generator(self) -> np.random.Generator:
+        return np.random.default_rng(self._options.seed)
+
+    def ordered(self, winner: Candidate) -> Candidate:
+        """The result of a search for a faster order of the ops from a winner."""
+        if not self.open:
+            return winner
+        search = partial(reordered, evaluate=self._evaluate, seed=self._options.seed)
+        return self._from("order", search, winner, self._budget.until(1 - FOR_HOME))
+
+    def _from(self, name: str, search: Search, start: Candidate, budget: Budget) -> Candidate:
+        """The result of a search from a start, in its form. It is named after the first start."""
+        form, origin = start.form or self._problem, start.planner.rpartition(" from ")[2]
+        first = replace(start, planner=origin)
+        winner = searched(form, self._evaluate, first, name, search, budget, self.progress)
+        return start if winner is first else replace(winner, form=start.form)
+
+    def _candidate(self, form: Problem, planner: str, placement: Placement) -> Candidate:
+        return replace(
+            candidate(form, self._evaluate, planner, placement), form=None if form is self._problem else form
+        )
+
+
+def _behind(first: Candidate) -> Candidate:
+    """The first candidate with a step so long that a start behind it is not worth a search."""
+    score = first.score._replace(step_time_ns=int(FAR * first.score.step_time_ns))
+    return replace(first, score=score)

@@ -1,0 +1,72 @@
+"""`best` among forms: halving, kept orders, and copies that stand freely."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from support.graphs import equal_gpus
+from support.layered import layered
+
+from gnnplace.baselines.annealing import annealing
+from gnnplace.baselines.ranked_climb import ranked_climb
+from gnnplace.baselines.searching.budget import Budget
+from gnnplace.costs.roofline import problem
+from gnnplace.portfolio import forms
+from gnnplace.portfolio.halving import halved
+from gnnplace.portfolio.loosened import loosened
+from gnnplace.schedules.start_order import start_order
+from gnnplace.simulator.simulator import simulate
+from gnnplace.transformations.micro_batches import micro_batches
+
+
+def posed(layers: int = 3, number: int = 4, cards: int = 2):
+    return problem(micro_batches(layered(layers), number), equal_gpus(cards))
+
+
+def test_the_better_half_goes_on_until_one_start_has_all_that_is_left():
+    start = forms.by_rule("ddp", posed(), simulate)
+    starts = [replace(start, planner=str(number), score=start.score._replace(step_time_ns=10 * number)) for number in range(1, 6)]
+    budget, spent = Budget(evaluations=100), dict[str, list[int]]()
+
+    def search(each, part):
+        count = part.allows(100)
+        part.pay(count)
+        spent.setdefault(each.planner, []).append(count)
+        gain = 35 if each.planner == "4" else 0  # the fourth start has more room than those before it
+        return replace(each, score=each.score._replace(step_time_ns=max(1, each.score.step_time_ns - gain)))
+
+    assert halved(starts, budget, search).planner == "4"
+    assert {planner: len(parts) for planner, parts in spent.items()} == {"1": 3, "2": 2, "3": 1, "4": 4, "5": 1}
+    assert sum(map(sum, spent.values())) == 100 and spent["4"][-1] >= 40
+
+
+def test_searches_keep_the_order_of_a_start():
+    given = posed()
+    start = forms.by_pipelines(given, simulate)
+    pipeline = next(each for each in start if each.planner == "1f1b").placement
+    for search in (annealing, ranked_climb):
+        placed = search(given, simulate, np.random.default_rng(0), start=pipeline, budget=Budget(evaluations=40), schedule="in-order")
+        assert placed.schedule == "in-order" and placed.priority.tolist() == pipeline.priority.tolist()
+
+
+def test_the_order_in_which_ops_started_gives_the_same_step():
+    given = posed()
+    rule = forms.by_rule("fsdp", given, simulate)
+    (step,) = simulate(rule.form, [rule.placement], timeline=True)
+    again = replace(rule.placement, schedule="given", priority=start_order(rule.form.graph, step.timeline))
+    assert simulate(rule.form, [again])[0].step_time_ns == step.step_time_ns
+
+
+def test_loosened_replicas_compute_what_whole_ones_do():
+    given = posed(cards=2)
+    rule = forms.by_rule("ddp", given, simulate)
+    free = loosened(rule.form, rule.placement, simulate)
+    assert free.problem.graph.copies.placed == "free" and free.problem.graph.copies.shares == rule.form.graph.copies.shares
+    (step,) = simulate(free.problem, [free.placement])
+    assert step.infeasible is None
+    device = dict(zip(rule.form.graph.op_names, rule.placement.device.tolist(), strict=True))
+    both = [
+        (device[name], at) for name, at in zip(free.problem.graph.op_names, free.placement.device.tolist(), strict=True) if name in device
+    ]
+    assert len(both) > 50 and all(first == second for first, second in both)
