@@ -31,7 +31,7 @@ from gnnplace.execution.profile import hardware
 from gnnplace.execution.timing import PAPER, estimate, ratio
 from gnnplace.moves.ranking import read_ranking
 from gnnplace.placement import Placement
-from gnnplace.portfolio.portfolio import HELD_OUT, improved
+from gnnplace.portfolio.searches import HELD_OUT, improved
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.simulator.simulator import simulate

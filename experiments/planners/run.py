@@ -32,7 +32,7 @@ from gnnplace.bounds.bounds import lower_bound
 from gnnplace.fused import fused
 from gnnplace.fusion.defaults import default
 from gnnplace.placement import Placement
-from gnnplace.portfolio import planners, portfolio
+from gnnplace.portfolio import planners, searches
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.run.evaluations import of_an_episode
@@ -69,7 +69,7 @@ def search(graph: str, cluster: str, name: SearchName | FusedSearchName, evaluat
         case "random":
             _random(problem, watched, evaluations, generator)
         case "improver, of the corpus":
-            portfolio.improved(problem, watched, portfolio.shipped(), seed, budget)
+            searches.improved(problem, watched, searches.shipped(), seed, budget)
         case _:
             alone = on_each(problem, range(problem.num_devices)) if start is None else [start]
             budget.spent = 0 if start is not None else len(alone)

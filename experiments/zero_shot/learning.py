@@ -30,7 +30,7 @@ from gnnplace.costs import roofline
 from gnnplace.moves.columns import DRAWN, NAMES
 from gnnplace.moves.ranking import read_ranking
 from gnnplace.policies.improver.scorer import MoveScorer
-from gnnplace.portfolio import portfolio
+from gnnplace.portfolio import searches
 from gnnplace.sources import graphs as sources
 from gnnplace.training.run import assemble
 from gnnplace.training.run.selection import selected
@@ -119,7 +119,7 @@ def _reached(ways: Mapping[str, Sequence[Rank]], seed: int) -> dict[str, dict[st
         for way, ranks in ways.items():
             recorded, generator = Recorded(begun.best_ns), np.random.default_rng(seed)
             ranked_climb(
-                problem, recorded, generator, start=first, budget=Budget(evaluations=left), ranks=ranks, drawn=portfolio.LEARNED_DRAWN
+                problem, recorded, generator, start=first, budget=Budget(evaluations=left), ranks=ranks, drawn=searches.LEARNED_DRAWN
             )
             found[way][f"{graph}/{cluster}"] = recorded.best_ns[-1] or None
     return found
@@ -164,7 +164,7 @@ def main() -> None:
     chosen = taken.parse_args()
     jobs: dict[str, cells.Job] = {}
     for seed in range(chosen.seeds):
-        jobs |= {f"controls/{seed}": (controls, (str(portfolio.HELD_OUT), seed))} | jobs_of(chosen.study, seed)
+        jobs |= {f"controls/{seed}": (controls, (str(searches.HELD_OUT), seed))} | jobs_of(chosen.study, seed)
     settings = {
         "updates": UPDATES, "problems_per_update": PROBLEMS_PER_UPDATE, "most_ops": MOST_OPS, "synthetic": SYNTHETIC,
         "evaluations": EVALUATIONS, "test_problems": len(problems("test")[::EVERY]),

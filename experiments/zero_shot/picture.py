@@ -17,7 +17,7 @@ from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.moves.ranking import read_ranking
 from gnnplace.placement import Placement
-from gnnplace.portfolio import portfolio
+from gnnplace.portfolio import searches
 from gnnplace.problems import Problem
 from gnnplace.report import picture
 from gnnplace.report.picture import save
@@ -48,7 +48,7 @@ class Watched:
 def draw(problem: Problem, evaluations: int) -> Figure:
     """Three rows: the step before, the evaluations, the step after."""
     watched = Watched()
-    placement = portfolio.improved(problem, watched, read_ranking(portfolio.HELD_OUT), 0, Budget(evaluations=evaluations))
+    placement = searches.improved(problem, watched, read_ranking(searches.HELD_OUT), 0, Budget(evaluations=evaluations))
     lists = int(0.375 * evaluations)
     first = min((time, place) for place, time in enumerate(watched.times[:lists]) if time is not None)[0]
     start = next(each for time, each in watched.best if time == first)

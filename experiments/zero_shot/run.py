@@ -36,7 +36,7 @@ from gnnplace.corpus import manifest
 from gnnplace.costs import roofline
 from gnnplace.moves.ranking import Ranking, read_ranking
 from gnnplace.placement import Placement
-from gnnplace.portfolio import planners, portfolio
+from gnnplace.portfolio import planners, searches
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.simulator.simulator import simulate
@@ -122,11 +122,11 @@ def _ranks(method: str, checkpoint: str) -> tuple[Sequence[Rank], int]:
         case "path":
             return [path_estimate], DRAWN
         case "learned":
-            return [read_ranking(checkpoint), path_estimate], portfolio.LEARNED_DRAWN
+            return [read_ranking(checkpoint), path_estimate], searches.LEARNED_DRAWN
         case "learned alone":
-            return [read_ranking(checkpoint)], portfolio.LEARNED_DRAWN
+            return [read_ranking(checkpoint)], searches.LEARNED_DRAWN
         case _:
-            return [untrained(read_ranking(checkpoint))], portfolio.LEARNED_DRAWN
+            return [untrained(read_ranking(checkpoint))], searches.LEARNED_DRAWN
 
 
 def untrained(trained: Ranking) -> Ranking:
@@ -186,7 +186,7 @@ def main() -> None:
     taken = output.parser(__doc__)
     taken.add_argument("--part", choices=("validation", "test", "large", "drawn", "all"), default="test")
     taken.add_argument("--start", choices=("own", "single"), default="own")
-    taken.add_argument("--checkpoint", default=str(portfolio.HELD_OUT))
+    taken.add_argument("--checkpoint", default=str(searches.HELD_OUT))
     taken.add_argument("--evaluations", type=int, default=64)
     taken.add_argument("--seeds", type=int, default=5)
     taken.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))

@@ -20,7 +20,7 @@ from gnnplace.baselines.single import on_each
 from gnnplace.corpus import manifest
 from gnnplace.corpus.synthetic import synthetic
 from gnnplace.costs import roofline
-from gnnplace.portfolio import portfolio
+from gnnplace.portfolio import searches
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
 
@@ -47,7 +47,7 @@ def _improved(graph: str | int) -> dict[str, Any]:
     ready = time.perf_counter()
     problem = roofline.problem(read, sources.cluster(CLUSTER if isinstance(graph, str) else HUGE))
     began = time.perf_counter()
-    placement = portfolio.improved(problem, simulate, portfolio.shipped(), 0, Budget(evaluations=EVALUATIONS))
+    placement = searches.improved(problem, simulate, searches.shipped(), 0, Budget(evaluations=EVALUATIONS))
     ended = time.perf_counter()
     (result,), alone = simulate(problem, [placement]), simulate(problem, on_each(problem, range(problem.num_devices)))
     times = [each.feasible_ns for each in alone if each.feasible_ns is not None]

@@ -168,7 +168,7 @@ def _improved_by_measuring(
     from gnnplace.execution.ledger import Ledger
     from gnnplace.execution.profile import hardware
     from gnnplace.execution.timing import PAPER
-    from gnnplace.portfolio import portfolio
+    from gnnplace.portfolio import searches
     from gnnplace.simulator.simulator import simulate
 
     machine = hardware(any(device.kind == "gpu" for device in problem.cluster.devices))
@@ -177,7 +177,7 @@ def _improved_by_measuring(
         hosts_of = {problem.graph.sha256: hosts}
         evaluate = MeasuredEvaluator(hosts_of, simulate, ledger, PAPER, chosen.limit, machine)
         budget = Budget(evaluations=chosen.evaluations or EVALUATIONS)
-        return portfolio.improved_by(chosen.search, problem, evaluate, chosen.seed, budget, start)
+        return searches.improved_by(chosen.search, problem, evaluate, chosen.seed, budget, start)
 
 
 def _reference(chosen: argparse.Namespace, cluster: Cluster) -> Planner | None:

@@ -256,12 +256,12 @@ def _candidate(
     problem: Problem, stages: Stages | None, chosen: argparse.Namespace, source: Source, start: Placement | None
 ) -> Candidate:
     from gnnplace.commands import candidate_table
-    from gnnplace.portfolio import comparison, forms, portfolio
+    from gnnplace.portfolio import comparison, forms, portfolio, searches
     from gnnplace.portfolio.stages import staged
     from gnnplace.result import known
 
     if chosen.planner == BEST:
-        trained_on = portfolio.shipped().trained_on if chosen.search == "learned" else None
+        trained_on = searches.shipped().trained_on if chosen.search == "learned" else None
         if trained_on is not None and (outside := trained_on.outside(problem.num_ops, problem.num_devices)):
             terminal.progress(chosen.quiet)(f"--search learned: {outside}")
         policy = next(iter(source.planners.values()), None)

@@ -11,10 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
-
-from gnnplace.baselines.annealing import Report, annealing
-from gnnplace.baselines.ranked_climb import ranked_climb
 from gnnplace.baselines.reorder import reordered
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds.bounds import lower_bound
@@ -23,8 +19,9 @@ from gnnplace.portfolio.at_home import FOR_HOME, at_home
 from gnnplace.portfolio.candidates import BY_SCORE, Candidate, candidate, identity
 from gnnplace.portfolio.halving import halved
 from gnnplace.portfolio.loosened import loosened
-from gnnplace.portfolio.portfolio import Options, portfolio, ranks_of, repaired
+from gnnplace.portfolio.portfolio import Options, portfolio, repaired
 from gnnplace.portfolio.rounds import Search, improvements, searched
+from gnnplace.portfolio.searches import Searches, own_order
 from gnnplace.problems import Problem
 from gnnplace.result import FEASIBLE, OVERFLOWS, Evaluator, known
 from gnnplace.schedules.start_order import start_order
@@ -65,6 +62,7 @@ class _Run:
         self._free = freed(problem)
         self._budget = budget
         self._evaluate = budget.metered(evaluate)
+        self._searches = Searches(self._evaluate, options.seed, options.search, own_order)
         self.progress = improvements(options.progress)
 
     @property
@@ -145,23 +143,8 @@ class _Run:
     def searched(self, start: Candidate, budget: Budget) -> Candidate:
         """The result of a climb and annealing from a start, whose order is kept."""
         part = budget.left(FOR_CLIMB)
-        return self._from("annealing", self._annealed, self._from("ranked-climb", self._climbed, start, part), budget)
-
-    def _annealed(self, problem: Problem, start: Placement, budget: Budget, report: Report) -> Placement:
-        return annealing(
-            problem, self._evaluate, self._generator(), start=start, budget=budget, report=report,
-            schedule=start.schedule,
-        )  # fmt: skip
-
-    def _climbed(self, problem: Problem, start: Placement, budget: Budget, report: Report) -> Placement:
-        ranks, drawn = ranks_of(self._options.search)
-        return ranked_climb(
-            problem, self._evaluate, self._generator(), start=start, budget=budget, report=report, ranks=ranks,
-            drawn=drawn, schedule=start.schedule,
-        )  # fmt: skip
-
-    def _generator(self) -> np.random.Generator:
-        return np.random.default_rng(self._options.seed)
+        climbed = self._from("ranked-climb", self._searches.climbed, start, part)
+        return self._from("annealing", self._searches.annealed, climbed, budget)
 
     def ordered(self, winner: Candidate) -> Candidate:
         """The result of a search for a faster order of the ops from a winner."""

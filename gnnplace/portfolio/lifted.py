@@ -20,6 +20,7 @@ from gnnplace.graph import NONE, ComputationGraph, Copies
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.result import Timeline, score
+from gnnplace.schedules.moments import by_moment, raised, reached
 from gnnplace.simulator.simulator import simulate
 from gnnplace.step_forms import reformed
 from gnnplace.transformations.families import assigned
@@ -75,7 +76,7 @@ def lifted(placement: Placement, problem: Problem, larger: Problem) -> Placement
     device, graph = _devices(larger, placement, blocks), larger.graph
     proposals = []
     for period_ns in _periods_ns(problem, placement, result.timeline):
-        priority = -ranks(graph, _moments(graph, result.timeline, blocks, period_ns))
+        priority = by_moment(_moments(graph, result.timeline, blocks, period_ns))
         proposals += [Placement(device, "in-order", priority), Placement(device, "given", priority)]
     results = simulate(larger, proposals)
     return proposals[min(range(len(proposals)), key=lambda number: score(larger, results[number]))]
@@ -100,7 +101,7 @@ def _blocks(problem: Problem, larger: Problem) -> _Blocks:
     wanted = np.where(large.micro_batch == NONE, NONE, given[large.micro_batch])
     keys = zip(_stems(graph), wanted.tolist(), strict=True)
     counterpart = np.array([number.get(key, NONE) for key in keys], dtype=np.int64)
-    once = np.where(_waits(graph, large.micro_batch != NONE), times - 1, 0)
+    once = np.where(reached(graph, large.micro_batch != NONE), times - 1, 0)
     return _Blocks(counterpart, np.where(large.micro_batch == NONE, once, block[large.micro_batch]))
 
 
@@ -146,11 +147,6 @@ def _stems(graph: ComputationGraph) -> Iterator[str]:
         yield name if number == NONE else "@".join(name.rsplit(f"@{number}", 1))
 
 
-def _waits(graph: ComputationGraph, begin: np.ndarray) -> np.ndarray:
-    """True for the ops of `begin` and all that depend on them."""
-    return raised(graph, begin.astype(np.int64), 0) > 0
-
-
 def _periods_ns(problem: Problem, placement: Placement, timeline: Timeline) -> list[int]:
     """The length of the given step's micro-batches, that of the busiest device's work on them, and one between."""
     again = np.flatnonzero(_copies(problem).micro_batch != NONE)
@@ -178,19 +174,3 @@ def _moments(graph: ComputationGraph, timeline: Timeline, blocks: _Blocks, perio
     """When each op would start: as in the given step, its block so many periods later, and after all that it reads."""
     begin = np.where(blocks.counterpart == NONE, 0, timeline.start_ns[blocks.counterpart])
     return raised(graph, begin + blocks.block * period_ns, 1)
-
-
-def raised(graph: ComputationGraph, value: Int64[np.ndarray, " ops"], by: int) -> Int64[np.ndarray, " ops"]:
-    """The values after each op has at least that of each op that it depends on, and `by` more."""
-    raised, level = value.copy(), graph.level[graph.edge_dst]
-    edges = np.argsort(level, kind="stable")
-    for some in np.split(edges, np.flatnonzero(np.diff(level[edges])) + 1):
-        np.maximum.at(raised, graph.edge_dst[some], raised[graph.edge_src[some]] + by)
-    return raised
-
-
-def ranks(graph: ComputationGraph, moment: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """The place of each op in the order of moments; a tie has the order of the graph."""
-    rank = np.empty(graph.num_ops, dtype=np.int64)
-    rank[np.lexsort((np.arange(graph.num_ops), moment))] = np.arange(graph.num_ops)
-    return rank

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from gnnplace.placement import Placement
-from gnnplace.portfolio.lifted import raised, ranks
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Proposal
+from gnnplace.schedules.moments import by_moment, raised
 from gnnplace.step_forms import freed
 
 
@@ -31,5 +31,5 @@ def loosened(form: Problem, placement: Placement, evaluate: Evaluator) -> Propos
     device[replica] = placement.device[first]
     start_ns = dict(zip(form.graph.op_names, result.timeline.start_ns.tolist(), strict=True))
     moment = np.array([start_ns.get(name, 0) for name in graph.op_names])
-    priority = -ranks(graph, raised(graph, moment, 1))
+    priority = by_moment(raised(graph, moment, 1))
     return Proposal(free, Placement(device[of_free.replica], "given", priority))

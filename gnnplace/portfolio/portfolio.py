@@ -1,23 +1,17 @@
-"""The portfolio behind `best`: all planners, repairs, an exact search of small problems, searches from the best few.
-
-Searches rank moves by the learned ranking that comes with the package, unless the options say "plain". Needs no torch.
-"""
+"""The portfolio behind `best`: all planners, repairs, an exact search of small problems, searches from the best few."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from itertools import islice, product
 from math import prod
 
 import numpy as np
 
-from gnnplace import package_data
-from gnnplace.baselines.annealing import Report, annealing
+from gnnplace.baselines.annealing import Report
 from gnnplace.baselines.cp_sat.exact import MAX_CHOICES, Limit, Proved, exact
-from gnnplace.baselines.improve import improve
-from gnnplace.baselines.ranked_climb import DRAWN, Rank, path_estimate, ranked_climb
 from gnnplace.baselines.reorder import reordered
 from gnnplace.baselines.repairing.repair import WAYS, Repair
 from gnnplace.baselines.searching.budget import Budget
@@ -27,7 +21,6 @@ from gnnplace.baselines.single import fastest
 from gnnplace.bounds.bounds import least_times, lower_bound
 from gnnplace.choices import SEARCH, SearchName
 from gnnplace.constraints import Stages
-from gnnplace.moves.ranking import Ranking, read_ranking
 from gnnplace.placement import Placement, Schedule, rule_of, scheduled
 from gnnplace.portfolio import planners
 from gnnplace.portfolio.at_home import FOR_HOME, at_home
@@ -44,17 +37,14 @@ from gnnplace.portfolio.rounds import (
     with_nearest_modules,
     with_repairs,
 )
+from gnnplace.portfolio.searches import Searches
 from gnnplace.portfolio.stages import best_stages, staged, with_best_stages
 from gnnplace.problems import Problem
 from gnnplace.result import FEASIBLE, Evaluator, Planner
 from gnnplace.units.units import allowed, expand, units
 
-SHIPPED = package_data.folder("checkpoints") / "improver.safetensors"  # trained on all lineages
-# trained on the training and validation split only, for claims about the other lineages
-HELD_OUT = SHIPPED.with_stem("improver-held-out")
 # a climb gains more than annealing in this many evaluations; under a clock annealing gains more, as it chooses faster
 CLIMBED = 400
-LEARNED_DRAWN = 300  # moves among which a learned ranking chooses
 
 ORDER_S = 10.0  # of CP-SAT's work on the order of ops
 LEAST_EXACT_S = 1.0  # CP-SAT starts only with at least this much time
@@ -206,7 +196,8 @@ class _Run:
                 searched(self.problem, self.evaluate, winners[0], "exact", solved, before, self.progress),
                 *winners[1:],
             ]
-        climb, anneal = ("ranked-climb", self._climbed), ("annealing", self._annealed)
+        searches = Searches(self.evaluate, self.options.seed, self.options.search)
+        climb, anneal = ("ranked-climb", searches.climbed), ("annealing", searches.annealed)
         if before.evaluations is not None and (left := before.allows(before.evaluations)):
             first = before.left(min(1.0, CLIMBED / left))
             winners = [searched_from_few(self.problem, self.evaluate, winners, climb, climb, first, self.progress)]
@@ -218,19 +209,6 @@ class _Run:
         search = solved if self.small else partial(reordered, evaluate=self.evaluate, seed=self.options.seed)
         before = self.budget.until(1 - FOR_HOME)
         return searched(self.problem, self.evaluate, winner, "order", search, before, self.progress)
-
-    def _climbed(self, problem: Problem, start: Placement, budget: Budget, report: Report) -> Placement:
-        ranks, drawn = ranks_of(self.options.search)
-        return ranked_climb(
-            problem, self.evaluate, np.random.default_rng(self.options.seed), start=start, budget=budget, report=report,
-            ranks=ranks, drawn=drawn, schedule=rule_of(start.schedule),
-        )  # fmt: skip
-
-    def _annealed(self, problem: Problem, start: Placement, budget: Budget, report: Report) -> Placement:
-        return annealing(
-            problem, self.evaluate, np.random.default_rng(self.options.seed), start=start, budget=budget, report=report,
-            schedule=rule_of(start.schedule),
-        )  # fmt: skip
 
     def _solved(
         self, problem: Problem, start: Placement, budget: Budget, report: Report, *, most_s: float, schedule: Schedule
@@ -273,45 +251,6 @@ def repaired(problem: Problem, evaluate: Evaluator, placement: Placement, budget
 
 def _repairs(problem: Problem, evaluate: Evaluator, schedules: Sequence[Schedule], budget: Budget) -> list[Repair]:
     return [Repair(problem, budget.metered(evaluate), way, schedules, budget) for way in WAYS]
-
-
-def improved(
-    problem: Problem, evaluate: Evaluator, rank: Rank, seed: int, budget: Budget, start: Placement | None = None
-) -> Placement:
-    """The result of a climb from `start`, or from random list schedules, that ranks moves by `rank`.
-
-    `path_estimate` takes turns with `rank`.
-    """
-    schedule: Schedule = "critical-path" if start is None else rule_of(start.schedule)
-    generator, ranks = np.random.default_rng(seed), (rank, path_estimate)
-    return improve(
-        problem, evaluate, generator, budget=budget, start=start, schedule=schedule, ranks=ranks, drawn=LEARNED_DRAWN
-    )
-
-
-def improved_by(
-    search: SearchName, problem: Problem, evaluate: Evaluator, seed: int, budget: Budget, start: Placement
-) -> Placement:
-    """The result of one search, `learned` or `plain`, from `start`."""
-    if search == "learned":
-        return improved(problem, evaluate, shipped(), seed, budget, start)
-    return improve(
-        problem, evaluate, np.random.default_rng(seed), budget=budget, start=start, schedule=rule_of(start.schedule)
-    )
-
-
-def ranks_of(search: SearchName) -> tuple[Sequence[Rank], int]:
-    """The rankings of a climb that take turns, and the number of moves among which they choose."""
-    return ((path_estimate,), DRAWN) if search == "plain" else ((shipped(), path_estimate), LEARNED_DRAWN)
-
-
-@cache
-def shipped() -> Ranking:
-    """The learned ranking that comes with the package.
-
-    Raises ValueError (one line) if its file is damaged or of another version.
-    """
-    return read_ranking(SHIPPED)
 
 
 def _exact_limit(budget: Budget, most_s: float) -> Limit | None:

@@ -10,7 +10,7 @@ from experiments.zero_shot import table
 from experiments.zero_shot.run import Recorded, problems, untrained
 from gnnplace.corpus import manifest
 from gnnplace.placement import Placement
-from gnnplace.portfolio import portfolio
+from gnnplace.portfolio import searches
 
 
 def placement(posed, *devices):
@@ -38,7 +38,7 @@ def test_parts_have_no_problem_in_common_and_test_lineages_alone_are_tested():
 
 
 def test_an_untrained_network_has_the_range_of_the_trained_one_and_other_weights():
-    trained = portfolio.shipped()
+    trained = searches.shipped()
     other = untrained(trained)
     assert np.array_equal(other.low, trained.low) and other.layers[0][0].shape == trained.layers[0][0].shape
     assert not np.allclose(other.layers[0][0], trained.layers[0][0])

@@ -7,18 +7,16 @@ order of the graph. Inputs, and ops that run once, come before their first reade
 
 from __future__ import annotations
 
-from typing import no_type_check
-
 import numpy as np
 from jaxtyping import Bool, Int64
 
 from gnnplace.baselines.data_parallel.forms import copies_of
 from gnnplace.baselines.legal import legalised
 from gnnplace.baselines.pipelines.actions import Reads, Table, starts
-from gnnplace.compiled import kernel
 from gnnplace.graph import NONE, ComputationGraph, Copies
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
+from gnnplace.schedules.moments import raised, reached
 from gnnplace.transformations.repetition import BACKWARD
 from gnnplace.units.units import expand, units
 
@@ -60,12 +58,12 @@ def moments(
     leaves = np.zeros(graph.num_ops, dtype=bool)
     leaves[graph.edge_src[stage[graph.edge_src] != stage[graph.edge_dst]]] = True
     moment[leaves & again & (kind == 1) & (begin[1] == begin[2])[stage, copy]] += 1
-    early = ~_reached(graph, again | graph.phase.among(["update"]))
+    early = ~reached(graph, again | graph.phase.among(["update"]))
     moment[early & ~graph.kernel] = FIRST
     inputs = again & (np.diff(graph.in_ptr) == 0)
     moment[inputs] = LAST
-    moment = -_raised(graph, -moment, (early & graph.kernel) | inputs, backwards=True)
-    return _raised(graph, moment)
+    moment = -raised(graph, -moment, which=(early & graph.kernel) | inputs, backwards=True)
+    return raised(graph, moment)
 
 
 def _ranks(graph: ComputationGraph, moment: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
@@ -94,8 +92,8 @@ def passes_of_one(copies: Copies) -> Int64[np.ndarray, " ops_of_a_micro_batch"]:
     An op of the backward pass is in W if its phase says so and no op outside of W reads from it.
     """
     graph = copies.original
-    backward, of_weights = _reached(graph, graph.phase.among(BACKWARD)), graph.phase.among(["backward_weight"])
-    needed = _raised(graph, (repeated(copies) & ~of_weights).astype(np.int64), of_weights, backwards=True) > 0
+    backward, of_weights = reached(graph, graph.phase.among(BACKWARD)), graph.phase.among(["backward_weight"])
+    needed = raised(graph, (repeated(copies) & ~of_weights).astype(np.int64), which=of_weights, backwards=True) > 0
     return np.where(of_weights & ~needed, 2, backward.astype(np.int64))
 
 
@@ -104,32 +102,3 @@ def repeated(copies: Copies) -> Bool[np.ndarray, " ops_of_a_micro_batch"]:
     again = np.zeros(copies.original.num_ops, dtype=bool)
     again[copies.source[(copies.micro_batch != NONE) & ~copies.added]] = True
     return again
-
-
-def _reached(graph: ComputationGraph, begin: Bool[np.ndarray, " ops"]) -> Bool[np.ndarray, " ops"]:
-    """True for the ops of `begin` and all that depend on them."""
-    return _raised(graph, begin.astype(np.int64)) > 0
-
-
-def _raised(
-    graph: ComputationGraph,
-    value: Int64[np.ndarray, " ops"],
-    which: Bool[np.ndarray, " ops"] | None = None,
-    backwards: bool = False,
-) -> Int64[np.ndarray, " ops"]:
-    """The values after each op, or some, has at least that of each op that it depends on, or that depends on it."""
-    which, raised = np.ones(len(value), dtype=bool) if which is None else which, value.copy()
-    if backwards:
-        _raise(graph.order[::-1].copy(), graph.out_ptr, np.arange(graph.num_edges), graph.edge_dst, which, raised)
-    else:
-        _raise(graph.order, graph.in_ptr, graph.in_edges, graph.edge_src, which, raised)
-    return raised
-
-
-@kernel
-@no_type_check
-def _raise(order, ptr, edges, end, which, value):
-    for op in order:
-        if which[op]:
-            for place in range(ptr[op], ptr[op + 1]):
-                value[op] = max(value[op], value[end[edges[place]]])

@@ -12,7 +12,7 @@ from gnnplace.baselines.searching.budget import Budget
 from gnnplace.knobs import MOST_OF_A_STEP, between
 from gnnplace.placement import Placement
 from gnnplace.policies.protocol import GuidesSearch, Policy, PolicyConfig
-from gnnplace.portfolio import portfolio
+from gnnplace.portfolio import searches
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.run.checkpoint import policy_of, restore_policy
@@ -38,7 +38,7 @@ class ZeroShot:
 
     def __call__(self, problem: Problem) -> Placement:
         if isinstance(self.policy, GuidesSearch):
-            return portfolio.improved(
+            return searches.improved(
                 problem, simulate, self.policy.ranking(), self.seed, Budget(evaluations=self.evaluations), self.start
             )
         candidates = [decode(self.policy, problem, simulate)[:2]]

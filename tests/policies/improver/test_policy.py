@@ -22,7 +22,7 @@ from gnnplace.policies.improver.policy import ImproverConfig
 from gnnplace.policies.protocol import PolicyShape
 from gnnplace.policies.registry import build
 from gnnplace.policies.tape import Tape
-from gnnplace.portfolio import portfolio
+from gnnplace.portfolio import searches
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.run.assemble import fit
 from gnnplace.training.run.zero_shot import planner
@@ -95,7 +95,7 @@ def test_the_shipped_checkpoint_beats_hill_climbing_at_equal_evaluations_on_grap
     for graph, cluster in PROBLEMS:
         posed = problem(manifest.graph(graph), clusters.cluster(cluster))
         start = Placement(np.full(posed.num_ops, posed.cluster.accelerators[0], np.int32))
-        learned = portfolio.improved(posed, simulate, portfolio.shipped(), 0, Budget(evaluations=60), start)
+        learned = searches.improved(posed, simulate, searches.shipped(), 0, Budget(evaluations=60), start)
         plain = hill_climb(posed, simulate, np.random.default_rng(0), start=start, budget=Budget(evaluations=60))
         times = [result.step_time_ns for result in simulate(posed, [learned, plain])]
         ratios.append(times[0] / times[1])
@@ -104,10 +104,10 @@ def test_the_shipped_checkpoint_beats_hill_climbing_at_equal_evaluations_on_grap
 
 def test_torch_and_numpy_place_alike_and_numbers_of_evaluations_are_kept():
     posed = problem(manifest.graph("dlrm"), clusters.cluster("k40-2"))
-    loaded = planner(portfolio.SHIPPED, evaluations=20)
+    loaded = planner(searches.SHIPPED, evaluations=20)
     by_numpy = improve(
         posed, simulate, np.random.default_rng(0), budget=Budget(evaluations=20),
-        ranks=(portfolio.shipped(), portfolio.path_estimate), drawn=portfolio.LEARNED_DRAWN,
+        ranks=(searches.shipped(), searches.path_estimate), drawn=searches.LEARNED_DRAWN,
     )  # fmt: skip
     assert np.array_equal(loaded(posed).device, by_numpy.device)
     start = Placement(np.zeros(posed.num_ops, np.int32))
