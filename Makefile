@@ -6,7 +6,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 export OMP_NUM_THREADS ?= 2
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: train test test-rest test-all reliability fuzz rebuild docs lint scotch clean
+.PHONY: train test test-rest test-all thorough reliability fuzz rebuild docs lint scotch clean
 
 # The hierarchical policy with a GNN learns from four small problems of three lineages and places a graph and a cluster that it never saw
 MISSION = build/mission
@@ -24,11 +24,15 @@ PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2
 test: $(VENV)/installed-dev lint
 	$(PYTEST) --core --cpu-budget --durations=10
 
-# What `make test` leaves out: frameworks, executors, rebuilding, thousands of seeds, the wheel
+# What `make test` leaves out: frameworks, executors, rebuilding, hundreds of seeds, the wheel
 test-rest: $(VENV)/installed-all
 	$(PYTEST) -m "slow or gpu" --durations=25
 
 test-all: test test-rest
+
+# Thousands of seeds, and every graph of the corpus: hours
+thorough: $(VENV)/installed-all
+	$(PYTEST) --thorough -m thorough --durations=25
 
 # Every case of hostile input and of faults, and the table of docs/reliability.md
 reliability: $(VENV)/installed-all
@@ -41,7 +45,7 @@ fuzz: $(VENV)/installed-all
 
 # `make test-all` rebuilds the small graphs of the corpus and some large ones; this rebuilds every one and compares the checksums
 rebuild: $(VENV)/installed-all
-	$(PYTEST) --every-graph -k rebuilding_gives tests/corpus tests/frontends
+	$(PYTEST) --thorough -k rebuilding_gives tests/corpus tests/frontends
 
 # The documentation as pages in build/site; a warning is an error
 docs: $(VENV)/installed

@@ -1,4 +1,4 @@
-"""Settings for all tests: quiet libraries, the threads that torch begins with, and which graphs of the corpus are rebuilt."""
+"""Settings for all tests: quiet libraries, the threads that torch begins with, and what only `make thorough` runs."""
 
 import os
 import sys
@@ -34,11 +34,11 @@ def same_threads(threads: int | None) -> Iterator[None]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--every-graph", action="store_true", help="rebuild every graph of the corpus (make rebuild), not only some of each builder"
+        "--thorough", action="store_true", help="also what is marked thorough: all seeds, every graph of the corpus (make thorough)"
     )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--every-graph"):
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("every_graph")])
-        items[:] = [item for item in items if not item.get_closest_marker("every_graph")]
+    if not config.getoption("--thorough"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("thorough")])
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.plain_earliest_first import LostError, Plain
 from support.random_problems import random_case
-from support.slow import slow
+from support.slow import slow, thorough
 
 from gnnplace.baselines.legal import device_sets
 from gnnplace.baselines.scheduling.earliest_first import schedule_earliest_first
@@ -28,7 +28,7 @@ def favourites(graph: ComputationGraph, seed: int) -> np.ndarray:
     return chosen
 
 
-@pytest.mark.parametrize("seeds", [40, slow(600)])
+@pytest.mark.parametrize("seeds", [40, slow(200), thorough(600)])
 @pytest.mark.parametrize("with_favourites", [False, True])
 def test_the_same_schedule_as_of_a_plain_search(with_favourites: bool, seeds: int):
     compared, waited = 0, 0

@@ -10,7 +10,7 @@ import pytest
 from support.every_placement import best_step, feasible, posed, some_steps
 from support.graphs import equal_gpus, op
 from support.random_problems import random_case
-from support.slow import slow
+from support.slow import parts, slow
 from support.tight_problems import crowded_case, tight_case
 
 from gnnplace.bounds import bounds as module
@@ -93,7 +93,7 @@ def test_each_bound_is_the_best_one_somewhere(seeds, least):
     assert set(named) == NAMES and min(named.values()) >= least, named
 
 
-@pytest.mark.parametrize("seeds", [range(0, 320, 64), *(slow(range(part, 320, 8)) for part in range(8))], ids=str)
+@pytest.mark.parametrize("seeds", [range(0, 320, 64), *parts(range(320), 8)], ids=str)
 def test_never_above_the_optimum_of_tight_problems(seeds):
     reached = 0
     for seed in seeds:
@@ -105,7 +105,7 @@ def test_never_above_the_optimum_of_tight_problems(seeds):
     assert reached >= 5
 
 
-@pytest.mark.parametrize("seeds", [range(0, 160, 32), *(slow(range(part, 160, 4)) for part in range(4))], ids=str)
+@pytest.mark.parametrize("seeds", [range(0, 160, 32), *parts(range(160), 4)], ids=str)
 def test_nothing_starts_or_ends_too_early_in_any_order(seeds):
     """Heads and tails of every op on its device, and the bounds, against timelines of random placements in random orders."""
     looked_at, met = 0, Counter()

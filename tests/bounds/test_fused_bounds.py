@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.every_placement import every_device, feasible, posed
 from support.random_fusions import fused_case, random_fusion, with_kinds
-from support.slow import slow
+from support.slow import parts, slow
 from support.tight_problems import crowded_case, tight_case
 
 from gnnplace.bounds.bounds import bounds, lower_bound, may_fuse, unfused
@@ -48,7 +48,7 @@ def cases(seed):
     return random, [case for case in found if len(case.cluster["devices"]) ** len(case.graph["ops"]) <= 3000]
 
 
-@pytest.mark.parametrize("seeds", [range(0, 120, 24), *(slow(range(part, 400, 8)) for part in range(8))], ids=str)
+@pytest.mark.parametrize("seeds", [range(0, 120, 24), *parts(range(400), 8)], ids=str)
 def test_no_placement_with_any_fusion_beats_the_bound(seeds):
     met = Counter()
     for seed in seeds:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.slow import thorough
 
 pytest.importorskip("tensorflow")
 
@@ -21,7 +22,7 @@ MOVING = {"xception": 54_528, "inception-resnet-v2": 60_544}
 REBUILT = ("mobilenet-v3-inference", "xception")  # an inference and a training step; the others, which are larger, by make rebuild
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in REBUILT else pytest.mark.every_graph) for name in WORKLOADS])
+@pytest.mark.parametrize("name", [name if name in REBUILT else thorough(name) for name in WORKLOADS])
 def test_rebuilding_gives_the_checksum_of_the_manifest(name):
     assert graph(name).sha256 == manifest.entry(name).sha256
 

@@ -9,7 +9,7 @@ import pytest
 from support import plain_growing
 from support.graphs import equal_gpus
 from support.random_fusions import fused_case
-from support.slow import slow
+from support.slow import parts, slow
 
 from gnnplace.corpus import manifest
 from gnnplace.corpus.clusters import cluster
@@ -104,7 +104,7 @@ def test_frameworks_fuse_what_follows_a_convolution_and_nothing_that_is_read_twi
     assert groups(default(posed(ops, edges), np.array([0, 0, 1, 1, 1, 1, 1], np.int32))) == [[0, 1], [3, 4]]
 
 
-@pytest.mark.parametrize("seeds", [range(50), *(slow(range(50 + part, 2400, 8)) for part in range(8))], ids=str)
+@pytest.mark.parametrize("seeds", [range(50), *parts(range(50, 2400), 8)], ids=str)
 def test_a_plain_implementation_joins_the_same(seeds):
     joined = Counter()
     for seed in seeds:

@@ -9,7 +9,7 @@ from support.by_hand import gpus, link, made, op, step
 from support.differences import differences
 from support.plain_fusion import Fused as PlainFused
 from support.random_fusions import fused_case
-from support.slow import slow
+from support.slow import parts, slow
 
 from gnnplace.costs import measured, roofline
 from gnnplace.costs.measured import MeasuredCosts
@@ -40,7 +40,7 @@ def same(first, second):
     return ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
-@pytest.mark.parametrize("seeds", [range(40), range(40, 80), *(slow(range(80 + part, 4000, 8)) for part in range(8))])
+@pytest.mark.parametrize("seeds", [range(40), range(40, 80), *parts(range(80, 4000), 8)])
 def test_random_fused_steps(seeds):
     seen = Counter()
     for seed in seeds:

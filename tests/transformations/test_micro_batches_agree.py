@@ -12,7 +12,7 @@ import pytest
 from support.differences import differences
 from support.plain_parallelism import plain_step
 from support.random_steps import placed, random_step
-from support.slow import slow
+from support.slow import parts
 from support.step_differences import step_differences
 
 from gnnplace.graph import CONTROL, NONE, ComputationGraph
@@ -63,7 +63,7 @@ def steps(seeds: range) -> list[tuple[int, ComputationGraph]]:
     return found
 
 
-@pytest.mark.parametrize("seeds", [range(30), *(slow(range(30 + part, 2500, 4)) for part in range(4))])
+@pytest.mark.parametrize("seeds", [range(30), *parts(range(30, 2500), 8)])
 def test_random_graphs(seeds: range) -> None:
     """Both build the same step, or both refuse."""
     seen: Counter[str] = Counter()
@@ -106,7 +106,7 @@ def _micro_batch(step: ComputationGraph) -> np.ndarray:
     return step.copies.micro_batch
 
 
-@pytest.mark.parametrize("seeds", [range(50), slow(range(50, 1000))])
+@pytest.mark.parametrize("seeds", [range(50), *parts(range(50, 1000), 8)])
 def test_what_a_step_keeps_and_multiplies(seeds: range) -> None:
     """State is kept in each replica; updates by rows have M times their flops, other copies the op's; a sum has one for each element."""
     for seed, step in steps(seeds):
@@ -130,7 +130,7 @@ def test_what_a_step_keeps_and_multiplies(seeds: range) -> None:
             assert step.flops[op] == (size // 4 if shape is None else prod(shape))
 
 
-@pytest.mark.parametrize("seeds", [range(5), slow(range(5, 600))])
+@pytest.mark.parametrize("seeds", [range(5), *parts(range(5, 600), 8)])
 def test_simulators_agree_on_steps(seeds: range) -> None:
     for seed, step in steps(seeds):
         case = placed(step, seed)
