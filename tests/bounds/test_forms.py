@@ -128,7 +128,7 @@ def small_network(random):
     return ComputationGraph.from_ops("small", ops, edges)
 
 
-@pytest.mark.parametrize("seeds", [range(4), *parts(range(4, 400), 8)], ids=str)
+@pytest.mark.parametrize("seeds", [range(4), *parts(range(4, 400), 16)], ids=str)
 def test_never_above_a_step_of_a_small_network(seeds):
     """Steps of two or three micro-batches on two or three devices, in every form; the bound is nearly met on some."""
     met = Counter()
@@ -148,7 +148,7 @@ def test_never_above_a_step_of_a_small_network(seeds):
     assert min(met["near"], met["sent"]) >= len(seeds) // 16, met
 
 
-@pytest.mark.parametrize("seeds", [range(12), *parts(range(12, 800), 8)], ids=str)
+@pytest.mark.parametrize("seeds", [range(12), *parts(range(12, 800), 16)], ids=str)
 def test_never_above_a_step_of_a_random_graph(seeds):
     """Graphs with everything that micro-batches treat by rules of their own, on random machines, in some forms."""
     looked_at = 0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.by_hand import gpus, link, made, op
 from support.random_problems import random_case
-from support.slow import slow
+from support.slow import parts
 from support.tight_problems import crowded_case, tight_case
 
 from gnnplace.bounds import memory
@@ -58,7 +58,7 @@ def test_a_large_graph_is_asked_at_ops_spread_over_its_order(monkeypatch):
     assert need(posed.graph).total_bytes <= whole.total_bytes
 
 
-@pytest.mark.parametrize("seeds", [range(0, 400, 40), slow(range(400))], ids=str)
+@pytest.mark.parametrize("seeds", [range(0, 400, 40), *parts(range(400), 8)], ids=str)
 def test_no_placement_holds_less_in_any_order(seeds):
     reached, tried = 0, 0
     for seed in seeds:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.by_hand import gpus, link, made, op
 from support.every_placement import every_device, feasible
-from support.slow import slow
+from support.slow import parts
 from support.tight_problems import crowded_case, tight_case
 
 from gnnplace.bounds.channels import channels_ns
@@ -70,7 +70,7 @@ def test_the_state_of_an_optimiser_is_what_no_pass_reads():
     assert np.flatnonzero(optimiser_state(training(5 * GB).graph)).tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("seeds", [range(0, 400, 25), slow(range(400))], ids=str)
+@pytest.mark.parametrize("seeds", [range(0, 400, 25), *parts(range(400), 4)], ids=str)
 def test_where_it_is_proved_no_placement_fits(seeds):
     proved, none = 0, 0
     for seed in seeds:

@@ -7,8 +7,6 @@ SAMPLE = {
     ("damaged cache", "cut"),
     ("no room for the cache", "explain"),
     ("no home", "nobody, whose home is missing: simulate, with a picture"),
-    ("no home", "a number without a name: place a module, with a report"),
-    ("no home", "a number without a name: train"),
 }
 ALL = list(cases())
 

@@ -39,7 +39,7 @@ def tiny(count: int) -> list[tuple[int, Problem]]:
 
 @cache
 def optimum(seed: int) -> tuple[int, int, int]:
-    posed = dict(tiny(25))[seed]
+    posed = dict(tiny(8))[seed]
     return score(posed, simulate(posed, [exhaustive(posed, simulate)])[0])
 
 
@@ -59,7 +59,7 @@ def searches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("name", NAMES)
 def test_valid_and_never_better_than_exhaustive(name: str, searches: str):
-    for seed, posed in tiny(25 if searches == "whole" else 5):
+    for seed, posed in tiny(8 if searches == "whole" else 5):
         plan = planners.planners(posed, simulate, 0).get(name)
         if plan is None:
             continue
@@ -70,7 +70,7 @@ def test_valid_and_never_better_than_exhaustive(name: str, searches: str):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not planners.BASELINES[name].slower])
 def test_who_can_be_slower_than_one_device_says_why(name: str, searches: str):
-    for seed, posed in tiny(12 if searches == "whole" else 4):
+    for seed, posed in tiny(5 if searches == "whole" else 4):
         named = {key: plan for key, plan in planners.planners(posed, simulate, 0).items() if key in (*planners.SINGLE, name)}
         placements = {key: plan(posed) for key, plan in named.items()}
         times = {key: simulate(posed, [placement])[0].feasible_ns for key, placement in placements.items()}

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.slow import thorough
 
 DOCS = Path(__file__).parents[2] / "docs"
 JOURNEYS = sorted(DOCS.glob("journey-*.md"))
@@ -51,7 +52,7 @@ def shown(text: str, policies: list[str]) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", JOURNEYS, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [thorough(page) if "own-policy" in page.stem else page for page in JOURNEYS], ids=lambda page: page.stem)
 def test_a_journey_prints_what_its_page_shows(page: Path, tmp_path: Path) -> None:
     install_examples(page, tmp_path)
     path = f"{DOCS.parent}:{tmp_path / 'site'}"

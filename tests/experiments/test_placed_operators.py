@@ -19,7 +19,7 @@ from experiments.placed_operators.nets import Net, drawn, modules, operators
 from gnnplace.isolation.worker import usable_cores
 
 pytestmark = pytest.mark.skipif(len(usable_cores()) < 2, reason="two CPU devices need two cores")
-ONE_IN = 120
+ONE_IN = 240
 
 
 @pytest.fixture(autouse=True)
@@ -31,19 +31,19 @@ def _one_thread() -> None:
 def test_a_sample_of_operators_computes_what_pytorch_does() -> None:
     chosen = drawn([*operators(1)], ONE_IN)
     broken = {net.name: said for net in chosen if (said := operator_cases.broken(net, 1))}
-    assert len(chosen) > 5 and not broken
+    assert len(chosen) > 2 and not broken
 
 
 @pytest.mark.slow
 def test_a_sample_of_modules_computes_what_pytorch_does() -> None:
     chosen = drawn([*modules(1)], ONE_IN // 8)
     broken = {net.name: said for net in chosen if (said := operator_cases.broken(net, 1))}
-    assert len(chosen) > 2 and not broken
+    assert len(chosen) > 1 and not broken
 
 
 @pytest.mark.slow
 def test_a_sample_of_compositions_computes_what_pytorch_does() -> None:
-    chosen = random.Random(0).sample([*islice(compositions(), run.COMPOSITIONS)], 6)
+    chosen = random.Random(0).sample([*islice(compositions(), run.COMPOSITIONS)], 3)
     assert not {net.name: said for net in chosen if (said := operator_cases.broken(net, 2))}
 
 

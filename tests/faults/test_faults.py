@@ -20,7 +20,7 @@ def broken(found: list[Case], tmp_path) -> list[str]:
 
 
 QUICK = "import", "disk full"  # in `make test`, too
-EVERY = {"train": 8}  # step of a command that takes seconds; `make reliability` tries all
+EVERY = {"train": 24}  # step of a command that takes seconds; `make reliability` tries all
 TIMES = 2  # of those at which `make reliability` sends a signal
 
 

@@ -12,4 +12,4 @@ APART = 19  # moments of each command and signal that are tried, of those of `ma
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_signal_ends_a_command_at_any_moment(name, number, tmp_path):
     first = (5 * list(COMMANDS).index(name) + 11 * list(SIGNALS).index(number)) % APART
-    assert broken(list(moments(name, number))[first::APART][:2], tmp_path) == [] and APART < MOMENTS / 2
+    assert broken(list(moments(name, number))[first::APART][:1], tmp_path) == [] and APART < MOMENTS / 2

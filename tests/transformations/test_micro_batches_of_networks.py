@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 from support.plain_parallelism import plain_step
-from support.slow import slow
+from support.slow import slow, thorough
 from support.step_differences import step_differences
 
 from gnnplace.corpus import manifest
@@ -18,7 +18,7 @@ from gnnplace.transformations.parallelism import Parallelism
 from gnnplace.transformations.repetition import variables
 
 ENTRIES = sorted((entry.ops, entry.name) for entry in manifest.entries() if entry.ops <= 450)
-NAMES = [name if ops < 300 else slow(name) for ops, name in ENTRIES]
+NAMES = [name if ops < 100 or name == "dlrm" else slow(name) if ops < 300 else thorough(name) for ops, name in ENTRIES]
 
 
 def test_the_example_of_the_docstring_runs() -> None:

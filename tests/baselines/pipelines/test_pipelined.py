@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.slow import slow
 
 import gnnplace as gp
 from gnnplace.baselines.pipelines.gpipe import gpipe
@@ -17,7 +18,7 @@ from gnnplace.simulator.simulator import simulate
 
 @pytest.mark.parametrize(
     ("network", "cluster", "copies"),
-    [("transformer-xl-2", "k40-4", 4), ("dlrm", "mixed-4", 3), ("gat", "k40-4", 3), ("resnet-50-inference", "k40-2", 2)],
+    [slow("transformer-xl-2", "k40-4", 4), ("dlrm", "mixed-4", 3), slow("gat", "k40-4", 3), slow("resnet-50-inference", "k40-2", 2)],
 )
 def test_every_schedule_runs_to_its_end(network: str, cluster: str, copies: int):
     problem = gp.problem(network, cluster=cluster, micro_batches=copies)
@@ -42,7 +43,7 @@ def test_rounds_use_as_many_devices_as_divide_the_micro_batches():
 
 
 def test_a_search_starts_from_what_is_fastest_under_its_own_schedule():
-    problem = gp.problem("transformer-xl-2", cluster="k40-2", micro_batches=2)
+    problem = gp.problem("dlrm", cluster="k40-2", micro_batches=2)
     start = planners.best_heuristic(problem, simulate, "memory")
     assert start.schedule == "memory" and planners.best_heuristic(problem, simulate).schedule == "critical-path"
 

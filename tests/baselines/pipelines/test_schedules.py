@@ -7,6 +7,7 @@ from itertools import accumulate
 import numpy as np
 import pytest
 from support.equal_stages import UNIT_NS, equal_stages, held
+from support.slow import slow, thorough
 
 from gnnplace.baselines.pipelines.actions import Rule, alive
 from gnnplace.baselines.pipelines.gpipe import gpipe
@@ -79,7 +80,7 @@ def test_no_device_of_zb_v_idles_between_its_first_and_its_last_pass(p: int, m: 
 # The program of V-Half's authors (sail-sg/zero-bubble-pipeline-parallelism, zbv_greedy.py), with F = B = W, idles for so many passes
 # over a chunk: from p = 3 on, 3p - 4 where p is odd and 3p - 7 where it is even. The paper says about (p / 2)(F + B + W), which are 3p.
 IDLE = [(1, 2, 0), (2, 4, 1), (3, 4, 5), (3, 6, 5), (4, 8, 5), (5, 6, 11), (5, 10, 11), (6, 12, 11), (8, 16, 17)]
-IDLE_MORE = [pytest.param(*each, marks=pytest.mark.slow) for each in [(12, 24, 29), (16, 32, 41)]]
+IDLE_MORE = [slow(12, 24, 29), thorough(16, 32, 41)]
 
 
 @pytest.mark.parametrize(("p", "m", "authors"), IDLE + IDLE_MORE)

@@ -8,6 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 from support.equal_stages import equal_stages
+from support.slow import thorough
 
 import gnnplace as gp
 from gnnplace.baselines.pipelines.graphpipe import branched_stages
@@ -76,7 +77,7 @@ def test_two_towers_get_devices_side_by_side():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("network", "cluster", "gain"), [("clip-b32", "v100-8", 0.95), ("two-tower", "k40-4", 1.0)])
+@pytest.mark.parametrize(("network", "cluster", "gain"), [thorough("clip-b32", "v100-8", 0.95), ("two-tower", "k40-4", 1.0)])
 def test_towers_run_faster_side_by_side_and_no_network_slower_than_1f1b(network: str, cluster: str, gain: float):
     problem = gp.problem(network, cluster=cluster, micro_batches=8)
     plans = [planners.PIPELINES[name](problem, simulate) for name in ("graphpipe", "1f1b")]

@@ -105,7 +105,7 @@ def stepped(made, placement):
     return result
 
 
-@pytest.mark.parametrize("seeds", [range(0, 300, 6), *parts(range(600), 2)], ids=str)
+@pytest.mark.parametrize("seeds", [range(0, 300, 6), *parts(range(600), 6)], ids=str)
 def test_a_frozen_step_holds_what_the_simulated_one_holds(seeds):
     exact, tried = 0, 0
     for seed in seeds:
@@ -139,7 +139,7 @@ def moved(device, ops, here, there):
     return after
 
 
-@pytest.mark.parametrize("seeds", [range(0, 300, 12), *parts(range(600), 2)], ids=str)
+@pytest.mark.parametrize("seeds", [range(0, 300, 12), *parts(range(600), 6)], ids=str)
 def test_a_move_changes_what_devices_hold_as_it_is_said_before(seeds):
     tried = 0
     for made, still, blocks, device in frozen_steps(seeds):
@@ -157,7 +157,7 @@ def test_a_move_changes_what_devices_hold_as_it_is_said_before(seeds):
     assert tried > len(seeds) / 4
 
 
-@pytest.mark.parametrize("seeds", [range(0, 300, 12), *parts(range(600), 2)], ids=str)
+@pytest.mark.parametrize("seeds", [range(0, 300, 12), *parts(range(600), 6)], ids=str)
 def test_a_move_saves_what_devices_and_channels_are_busy_less(seeds):
     """With what is too long counted twice: time beyond a limit costs once more."""
     tried = 0
@@ -177,7 +177,7 @@ def test_a_move_saves_what_devices_and_channels_are_busy_less(seeds):
     assert tried > len(seeds) / 4
 
 
-@pytest.mark.parametrize("seeds", [range(0, 300, 12), *parts(range(600), 2)], ids=str)
+@pytest.mark.parametrize("seeds", [range(0, 300, 12), *parts(range(600), 6)], ids=str)
 def test_what_is_hastened_holds_no_more_than_there_is_room_for(seeds):
     moves = 0
     for made, still, _, device in frozen_steps(seeds):
@@ -243,7 +243,7 @@ def test_where_all_moves_make_a_step_slower_the_first_of_them_are_tried(monkeypa
     assert int(found.device.sum()) == 2 and seen[:4] == [0, 4, 2, 4]
 
 
-@pytest.mark.parametrize("seeds", [range(0, 200, 20), *parts(range(400), 4)], ids=str)
+@pytest.mark.parametrize("seeds", [range(0, 200, 20), *parts(range(400), 8)], ids=str)
 def test_repairs_are_legal_never_worse_and_mostly_fit_where_something_does(seeds):
     fitted, overflowed = 0, 0
     for seed in seeds:

@@ -17,6 +17,7 @@ import pytest
 import torch
 from support import fake_cuda, placed_steps, torch_steps
 from support.processes import children
+from support.slow import thorough
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
@@ -541,11 +542,11 @@ class Conjugates(nn.Module):
         return made.abs() + made.conj().imag + torch.view_as_real(self.filter.conj().resolve_conj()).sum() + again
 
 
-def _every_single_op_away(step: gp.TorchStep | gp.TorchInference) -> Iterator[gp.Plan]:
-    """Each colocation group in turn on the second device."""
+def _single_ops_away(step: gp.TorchStep | gp.TorchInference, every: int) -> Iterator[gp.Plan]:
+    """Every so many-th colocation group by itself on the second device."""
     problem = gp.problem(step, placed_steps.cluster("cpu", "cpu"))
     closed = units(problem.graph, "ops")
-    for unit in range(closed.num_units):
+    for unit in range(0, closed.num_units, every):
         yield gp.Plan.of(problem, gp.Placement(expand(closed, (np.arange(closed.num_units) == unit).astype(np.int32))))
 
 
@@ -559,13 +560,14 @@ def _two_steps(net: nn.Module, call: Callable[[Tensor], Tensor], x: Tensor) -> l
     return [*made, *(parameter.grad for parameter in net.parameters())]
 
 
+@pytest.mark.parametrize("every", [4, thorough(1)])
 @pytest.mark.parametrize("make", [InPlace, Conjugates, lambda: nn.InstanceNorm1d(2, affine=True, track_running_stats=True)])
-def test_state_is_written_where_it_is_stored_whichever_op_stands_elsewhere(make: Callable[[], nn.Module]) -> None:
+def test_state_is_written_where_it_is_stored_whichever_op_stands_elsewhere(make: Callable[[], nn.Module], every: int) -> None:
     net, given = make(), torch.randn(2, 4)
     step = gp.TorchStep(net, lambda net, x: net(x).square().sum(), (given,), "sgd")
     start, plain, x = copy.deepcopy(net.state_dict()), copy.deepcopy(net), given.clone()
     expected = _two_steps(plain, lambda x: step.loss(plain, x), x)
-    for plan in _every_single_op_away(step):
+    for plan in _single_ops_away(step, every):
         net.load_state_dict(start)
         mine = given.clone()
         with gp.placed(step, plan, check=True) as placed:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from support.slow import slow
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -117,6 +118,7 @@ CASES = {
     # casts of the weight and the bias once
     "autocast": Case(lambda: nn.Linear(WIDTH, WIDTH), cast, ROWS, {"aten._to_copy": 2 * (M - 1)}),
 }  # fmt: skip
+LONGER = {"batch normalization", "a transformer's layer", "an LSTM", "a gradient of two", "autocast"}
 
 
 def kernels(graph: ComputationGraph) -> Counter[str]:
@@ -136,7 +138,7 @@ def on_one_device(graph: ComputationGraph) -> tuple[int, int]:
     return result.step_time_ns, int(result.peak_memory_bytes.max())
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [slow(name) if name in LONGER else name for name in CASES])
 def test_the_loop_and_the_step_of_micro_batches_are_one(name: str) -> None:
     case = CASES[name]
     module = case.build().to("meta")
