@@ -1,4 +1,4 @@
-"""Which graphs of the corpus tests rebuild: small ones, and of each builder the smallest large one of most lineages; all with --thorough."""
+"""Which graphs tests rebuild: small ones, and of each builder the smallest large one of most lineages; all with --thorough."""
 
 from __future__ import annotations
 
