@@ -12,6 +12,7 @@ import pytest
 from support.differences import differences
 from support.plain_simulator import PlainSimulator
 from support.random_problems import Case, random_case
+from support.slow import slow, thorough
 
 from gnnplace.costs import roofline
 from gnnplace.formats.clusters import cluster_of
@@ -85,8 +86,7 @@ def test_random_problems(block: int) -> None:
         assert not differences(case, result), f"seed {seed}"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", [slow(0), slow(1), *map(thorough, range(2, 8))])
 def test_all_random_problems_and_what_they_hold(block: int) -> None:
     seen: Counter[str] = Counter()
     for seed in range(block * NUM_RANDOM // 8, (block + 1) * NUM_RANDOM // 8):

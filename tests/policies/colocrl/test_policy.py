@@ -6,7 +6,7 @@ import torch
 from support.graphs import chains, equal_gpus
 from support.learners import learner, settings
 from support.scores import perturb, placed_by_hand
-from support.slow import slow
+from support.slow import slow, thorough
 
 from gnnplace.config.files import read_settings
 from gnnplace.costs.roofline import problem
@@ -90,7 +90,7 @@ def test_the_encoder_reads_forwards_alone_unless_told():
         assert net.encode(rows).memory[:, 0].equal(net.encode(other).memory[:, 0]) == same
 
 
-@pytest.mark.parametrize("seed", [slow(0), slow(1), slow(2)])
+@pytest.mark.parametrize("seed", [slow(0), thorough(1), thorough(2)])
 def test_branches_spread_over_the_devices(seed):
     """As many equal GPUs as branches: the optimum has one each, and the autoregressive decoder can break the symmetry."""
     of = branches()
