@@ -17,7 +17,7 @@ from gnnplace.baselines.searching.budget import Budget
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
-from gnnplace.portfolio import planners, portfolio
+from gnnplace.portfolio import planners, portfolio, searches
 from gnnplace.portfolio.portfolio import Options, every_placement, placements
 from gnnplace.result import FEASIBLE, score
 from gnnplace.simulator.simulator import simulate
@@ -68,7 +68,7 @@ def test_the_order_of_a_large_problem_is_searched_too(monkeypatch: pytest.Monkey
     posed, device = made(ops, [(0, 0, 1), (1, 0, 2)], gpus(link(0, 1), link(1, 0))), np.array([1, 0, 1, 0, 0], np.int32)
     monkeypatch.setattr(portfolio, "MAX_CHOICES", 7)
     for search in ("annealing", "ranked_climb"):
-        monkeypatch.setattr(portfolio, search, lambda *rest, start, **more: start)
+        monkeypatch.setattr(searches, search, lambda *rest, start, **more: start)
     for schedule, name, time_ns in (("critical-path", "mine", 17), ("given", "order from mine", 14)):
         found = portfolio.portfolio(
             posed, simulate, Budget(evaluations=600), Options(schedule=schedule, starts={"mine": lambda _: Placement(device)})
@@ -132,7 +132,7 @@ def test_where_the_order_is_free_planners_have_half_of_the_whole_budget_and_the_
         return start
 
     monkeypatch.setattr(planners, "planners", asked)
-    for module, name in ((portfolio, "ranked_climb"), (portfolio, "annealing"), (reorder, "reorder")):
+    for module, name in ((searches, "ranked_climb"), (searches, "annealing"), (reorder, "reorder")):
         monkeypatch.setattr(module, name, searching)
     for name, value in (("MAX_CHOICES", 7), ("ENUMERATED_OPS", 0), ("CLIMBED", 10)):
         monkeypatch.setattr(portfolio, name, value)
