@@ -6,7 +6,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 export OMP_NUM_THREADS ?= 2
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: train test test-rest test-all thorough reliability fuzz rebuild docs lint scotch clean
+.PHONY: train test typed test-rest test-all thorough reliability fuzz rebuild docs lint scotch clean
 
 # The hierarchical policy with a GNN learns from four small problems of three lineages and places a graph and a cluster that it never saw
 MISSION = build/mission
@@ -24,11 +24,15 @@ PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2
 test: $(VENV)/installed-dev lint
 	$(PYTEST) --core --cpu-budget --durations=10
 
+# The core once more: arguments and results of every call have the types and shapes that it says. Most of its time goes into that
+typed: $(VENV)/installed-dev
+	$(PYTEST) --core --jaxtyping-packages=gnnplace,beartype.beartype
+
 # What `make test` leaves out: frameworks, executors, rebuilding, hundreds of seeds, the wheel
 test-rest: $(VENV)/installed-all
 	$(PYTEST) -m "slow or gpu" --durations=25
 
-test-all: test test-rest
+test-all: test typed test-rest
 
 # Thousands of seeds, and every graph of the corpus: hours
 thorough: $(VENV)/installed-all
