@@ -19,6 +19,7 @@ from jaxtyping import Float, Int64
 
 from gnnplace.baselines.layers import block_of_ops, layer_of_ops, with_families
 from gnnplace.baselines.legal import legalised
+from gnnplace.baselines.rings import ring
 from gnnplace.baselines.single import fastest
 from gnnplace.cluster import NO_LINK
 from gnnplace.compiled import kernel
@@ -179,11 +180,11 @@ def _sums(
 
 
 def device_orders(problem: Problem) -> list[Int64[np.ndarray, " accelerators"]]:
-    """The orders of devices: as listed, reversed, and fastest first."""
+    """The orders of devices: as listed, reversed, fastest first, and round a ring of fast links."""
     devices = problem.cluster.accelerators
     by_speed = devices[np.argsort(problem.time_ns[:, devices].sum(axis=0), kind="stable")]
-    orders = {tuple(order.tolist()): order for order in (devices, devices[::-1], by_speed)}
-    return list(orders.values())
+    orders = (devices, devices[::-1], by_speed, ring(problem.cluster, devices))
+    return list({tuple(order.tolist()): order for order in orders}.values())
 
 
 def _objectives(problem: Problem, row: LayerSums, devices: Int64[np.ndarray, " stages"]) -> list[StageLoads]:

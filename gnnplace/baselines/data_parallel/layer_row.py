@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int64
 from gnnplace.baselines.data_parallel.family_names import paths
 from gnnplace.baselines.data_parallel.forms import copies_of
 from gnnplace.baselines.data_parallel.hybrid import experts, tables
+from gnnplace.baselines.rings import ring
 from gnnplace.graph import CONTROL, NONE, ComputationGraph, Copies
 from gnnplace.problems import Problem
 from gnnplace.transformations.repetition import SCALAR_BYTES
@@ -85,7 +86,7 @@ def layer_row(problem: Problem) -> RowOfLayers:
     """The row of a step of several micro-batches, on as many devices as these at most, the fastest."""
     copies, devices = copies_of(problem.graph), problem.cluster.accelerators
     speed = np.argsort(problem.time_ns[:, devices].sum(axis=0), kind="stable")
-    one, devices = copies.original, devices[np.sort(speed[: copies.micro_batches])]
+    one, devices = copies.original, ring(problem.cluster, devices[np.sort(speed[: copies.micro_batches])])
     names, layer = _in_order(one)
     once = np.ones(one.num_ops, dtype=bool)
     once[copies.source[~copies.added & (copies.micro_batch != NONE)]] = False

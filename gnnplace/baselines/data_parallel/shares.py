@@ -8,12 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int64
 
+from gnnplace.baselines.rings import ring
 from gnnplace.graph import NONE
 from gnnplace.problems import Problem
 
 
 class Shares(NamedTuple):
-    """`devices` in the order of the cluster, so that a ring passes each node once, and the micro-batches of each."""
+    """`devices` in the order of a ring over fast links, and the micro-batches of each."""
 
     devices: Int64[np.ndarray, " replicas"]
     number: Int64[np.ndarray, " replicas"]
@@ -37,7 +38,8 @@ def shares(problem: Problem) -> Iterator[Shares]:
             number[some[np.argmin((number[some] + 1) * ns[some])]] += 1
         if number.tobytes() not in seen:
             seen.add(number.tobytes())
-            yield Shares(accelerators[number > 0], number[number > 0])
+            place = ring(problem.cluster, accelerators[number > 0])
+            yield Shares(place, number[np.searchsorted(accelerators, place)])
 
 
 def _halves(count: int) -> Iterator[int]:

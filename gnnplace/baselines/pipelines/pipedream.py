@@ -21,6 +21,7 @@ from gnnplace.baselines.data_parallel.shares import Shares
 from gnnplace.baselines.data_parallel.turns import turns
 from gnnplace.baselines.pipeline import LayerSums, rows, sums_of_row
 from gnnplace.baselines.pipelines.rows import of_one_micro_batch
+from gnnplace.baselines.rings import ring
 from gnnplace.cluster import NO_LINK
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
@@ -115,8 +116,8 @@ def _sent_ns(one: Problem, row: LayerSums) -> Float[np.ndarray, " cuts"]:
 
 
 def _proposal(problem: Problem, place: Int64[np.ndarray, " ops"], best: list[Stage], replicas: int) -> Proposal:
-    """The form in which stages on one device have one home, and its placement on the devices in their order."""
-    copies, devices = copies_of(problem.graph), problem.cluster.accelerators
+    """The form in which stages on one device have one home, and its placement on the devices, in a ring's order."""
+    copies, devices = copies_of(problem.graph), ring(problem.cluster, problem.cluster.accelerators)
     number = np.full(replicas, copies.micro_batches // replicas)
     number[: copies.micro_batches % replicas] += 1
     share = Shares(devices[:replicas], number)
