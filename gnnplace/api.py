@@ -60,6 +60,7 @@ def problem(
     shares: Sequence[int] = (),
     one_home: Sequence[str] = (),
     family_shares: Mapping[str, Sequence[int]] | None = None,
+    ring_size: int = 0,
 ) -> Problem:
     """A graph on a cluster, with the time of every op on every device.
 
@@ -85,6 +86,8 @@ def problem(
         one_home: layers whose variables are not copied (tables, experts), with wildcards
         family_shares: layers, with wildcards, and the micro-batches of each replica in these; 0 for a replica without
             a copy of them: `{"h.1?": (0, 0, 4, 4)}`
+        ring_size: how many replicas sum their gradients in a ring (those of a node), before they are summed across
+            rings; 0: all in one ring
 
     Raises ValueError (one line) for a bad graph or cluster, OSError for an unreadable file.
 
@@ -95,7 +98,7 @@ def problem(
     """
     inputs, layers = _names("shared", shared), _names("one_home", one_home)
     families = tuple((name, tuple(each)) for name, each in (family_shares or {}).items())
-    parallelism = Parallelism(micro_batches, copies, inputs, replicas, tuple(shares), layers, families)
+    parallelism = Parallelism(micro_batches, copies, inputs, replicas, tuple(shares), layers, families, ring_size)
     # a bad cluster is refused before the graph is captured, which may take minutes
     machine = cluster if isinstance(cluster, Cluster) else sources.cluster(cluster)
     if isinstance(graph, str | os.PathLike):

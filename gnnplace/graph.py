@@ -125,7 +125,7 @@ class Copies:
     `original` is the graph of one micro-batch. Op i is a copy of its op `source[i]` for micro-batch `micro_batch[i]`,
     or `NONE` if it runs once a step, on replica `replica[i]`. An `added` op is no copy but stands beside its `source`:
     a sum, mean or concatenation of its outputs, its state, a part of a ring, a fetch. `shares[r]` is the number of
-    micro-batches of replica r. `Parallelism` explains `placed`, `shared`, `one_home` and `family_shares`. Under a
+    micro-batches of replica r. `Parallelism` explains `placed` to `ring_size`. Under a
     constraint, ops of `original` with equal numbers in `part` stay together in every form (`units/whole`).
     """
 
@@ -139,6 +139,7 @@ class Copies:
     shared: tuple[str, ...] = ()
     one_home: tuple[str, ...] = ()
     family_shares: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    ring_size: int = 0
     part: Int64[np.ndarray, " ops_of_one"] | None = None
 
     @property

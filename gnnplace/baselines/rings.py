@@ -1,13 +1,14 @@
-"""The order of devices in a ring: one whose slowest hop is as fast as possible, as NCCL looks for rings (NVIDIA, 2017).
+"""The order of devices in a ring, one whose slowest hop is as fast as possible, and rings of their own for nodes.
 
-Of eight V100s in a DGX-1 each has NVLink to four others. A ring in the order of their numbers would pass PCIe twice.
+As NCCL looks for rings (NVIDIA, 2017). Of eight V100s in a DGX-1 each has NVLink to four others; a ring in the order of
+their numbers would pass PCIe twice. Between nodes NCCL sums along trees, of which each link carries no more than of
+rings across nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-import networkx as nx
 import numpy as np
 from jaxtyping import Bool, Float, Int64
 
@@ -15,6 +16,7 @@ from gnnplace.cluster import NO_LINK, Cluster
 from gnnplace.problems import NS_PER_S
 from gnnplace.transformations.ring import BUCKET_BYTES
 
+FASTER = 2.0  # times as fast as a hop to another node: one in a node
 STEPS = 100_000  # of a search for a ring through some hops; none is found in time only among very many devices
 
 
@@ -46,7 +48,7 @@ def _hops(cluster: Cluster, devices: Int64[np.ndarray, " devices"]) -> Float[np.
 
 def _through(hops: Bool[np.ndarray, "devices devices"]) -> list[int] | None:
     """The first ring through all devices over these hops, in the order of numbers; None without one."""
-    if not nx.is_strongly_connected(nx.from_numpy_array(hops, create_using=nx.DiGraph)):
+    if not _joined(hops):
         return None
     count, path, steps = len(hops), [0], 0
     rest: list[Iterator[int]] = [iter(np.flatnonzero(hops[0]).tolist())]
@@ -61,3 +63,30 @@ def _through(hops: Bool[np.ndarray, "devices devices"]) -> list[int] | None:
                 return path
             rest.append(iter(np.flatnonzero(hops[there]).tolist()))
     return None
+
+
+def size_of_nodes(cluster: Cluster, devices: Int64[np.ndarray, " devices"]) -> int:
+    """How many of the devices, in the order of a ring, make a node: runs of so many have faster hops among themselves.
+
+    Their slowest hop is over twice as fast as the fastest between runs. 0 if all make one.
+
+        >>> from gnnplace.corpus import clusters
+        >>> nodes = clusters.cluster("2 nodes of 2x t4, pcie3, ethernet-10")
+        >>> size_of_nodes(nodes, nodes.accelerators), size_of_nodes(nodes, nodes.accelerators[:3])
+        (2, 0)
+    """
+    hop_ns, number = _hops(cluster, devices), np.arange(len(devices))
+    for size in range(len(devices) // 2, 1, -1):
+        same = np.equal.outer(number // size, number // size)
+        inside, between = hop_ns[same & ~np.eye(len(number), dtype=bool)], hop_ns[~same]
+        if len(devices) % size == 0 and FASTER * inside.max() < between.min():
+            return size
+    return 0
+
+
+def _joined(hops: Bool[np.ndarray, "devices devices"]) -> bool:
+    """Whether these hops lead from each device to each other one."""
+    reached = hops | np.eye(len(hops), dtype=bool)
+    for _ in range(len(hops).bit_length()):
+        reached = (reached.astype(np.float32) @ reached.astype(np.float32)) > 0
+    return bool(reached.all())

@@ -50,6 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "a layer and the micro-batches of each replica there, 0 where it has no copy, 'h.1?=0,0,4,4'; repeatable"
     )
     parser.add_argument("--family-shares", metavar="LAYER=N,N,...", type=_family, action="append", help=explained)
+    explained = (
+        "how many replicas sum their gradients in a ring (those of a node) before they are summed across rings; all in "
+        "one unless given"
+    )
+    parser.add_argument("--ring-size", metavar="R", type=positive, help=explained)
 
 
 def given(chosen: argparse.Namespace) -> dict[str, Any]:
@@ -62,6 +67,7 @@ def given(chosen: argparse.Namespace) -> dict[str, Any]:
         "shares": chosen.shares,
         "one_home": chosen.one_home,
         "family_shares": chosen.family_shares,
+        "ring_size": chosen.ring_size,
     }
     if isinstance(chosen.micro_batches, Auto):
         raise UsageError("--micro-batches auto: place chooses the number, and its placement says it to other commands")

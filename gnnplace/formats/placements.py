@@ -87,6 +87,7 @@ class AlternativeStep(Document):
     plan: bool = False
     micro_batches: MicroBatches
     copies: CopiesName = "together"
+    replicas: MicroBatches = 1
     micro_batches_on: dict[Text, Amount]
     step_time_ns: Amount | None
     micro_batch_time_ns: Amount | None
@@ -106,7 +107,7 @@ class Alternatives(Document):
 class PlacementDocument(Document):
     """A placement document. `granularity` to `provenance` inform the reader; commands compute them anew.
 
-    The graph is that of one micro-batch; `micro_batches` to `family_shares` say which step of it was placed.
+    The graph is that of one micro-batch; `micro_batches` to `ring_size` say which step of it was placed.
     """
 
     format: Literal["gnnplace.placement"] = "gnnplace.placement"
@@ -120,6 +121,7 @@ class PlacementDocument(Document):
     shares: list[MicroBatches] = Field(default_factory=list)
     one_home: list[Text] = Field(default_factory=list)
     family_shares: dict[Text, list[NoneOrMore]] = Field(default_factory=dict)
+    ring_size: NoneOrMore = 0
     device: dict[Text, Text]
     schedule: Schedule = "critical-path"
     priority: dict[Text, Priority] | None = None
@@ -278,6 +280,7 @@ def _parallelism(document: PlacementDocument) -> Parallelism:
     return Parallelism(
         document.micro_batches, document.copies, tuple(document.shared), document.replicas, tuple(document.shares),
         tuple(document.one_home), tuple((name, tuple(each)) for name, each in document.family_shares.items()),
+        document.ring_size,
     )  # fmt: skip
 
 

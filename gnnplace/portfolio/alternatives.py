@@ -74,6 +74,7 @@ def _step(form: Problem, each: Candidate, whole: Cluster) -> AlternativeStep:
         plan=each.planner.startswith(OF_BEST),
         micro_batches=number,
         copies="together" if copies is None else copies.placed,
+        replicas=1 if copies is None else copies.replicas,
         micro_batches_on=by_device(micro_batches_on(form, each.placement)),
         step_time_ns=result.step_time_ns,
         micro_batch_time_ns=micro_batch_ns(result.step_time_ns, number),

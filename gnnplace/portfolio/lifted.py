@@ -109,8 +109,8 @@ def _same(small: Copies, large: Copies, times: int) -> bool:
     """Whether both are one form, the shares of `large` so many times those of `small`."""
     few, many = (dict([("", copies.shares), *copies.family_shares]) for copies in (small, large))
     shares = {name: tuple(times * share for share in each) for name, each in few.items()}
-    alike = (small.original is large.original, small.placed == large.placed, set(small.one_home) == set(large.one_home))
-    return all(alike) and shares == many
+    alike = (small.original is large.original, small.placed == large.placed, small.ring_size == large.ring_size)
+    return all(alike) and set(small.one_home) == set(large.one_home) and shares == many
 
 
 def _repeated(

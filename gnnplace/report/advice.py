@@ -127,9 +127,13 @@ def _fsdp(cluster: Cluster, step: AlternativeStep) -> str:
     after = "True" if step.copies == "fetched" else "False"
     uneven = len(set(_ranks(cluster, step).values())) > 1
     wait = " (ranks wait for each other in each, so pad the shorter ones)" if uneven else ""
+    mesh = ""
+    if step.replicas > 1:  # hybrid sharding: all weights in each node
+        ranks = len(_ranks(cluster, step)) // step.replicas
+        mesh = f'mesh=init_device_mesh("cuda", ({step.replicas}, {ranks})), '
     return (
-        f"{_launched(cluster, step)}, fully_shard(block, reshard_after_forward={after}) for each block, then "
-        f"fully_shard(model), {_accumulated(cluster, step)}{wait}"
+        f"{_launched(cluster, step)}, fully_shard(block, {mesh}reshard_after_forward={after}) for each block, then "
+        f"fully_shard(model{', the same mesh' if mesh else ''}), {_accumulated(cluster, step)}{wait}"
     )
 
 

@@ -100,7 +100,8 @@ def _row(cluster: Cluster, step: AlternativeStep) -> tuple[str, ...]:
     plan = "this plan" if step.planner not in WORDS else f"{word(step)}, this plan"
     name = f"> {plan}" if step.plan else word(step)
     used = [str(step.micro_batches_on[cluster.device_names[device]]) for device in cluster.accelerators.tolist()]
-    on = ", ".join(used) + STANDS.get(step.copies, "")
+    every = f" in each of {step.replicas} nodes" if step.planner == "fsdp" and step.replicas > 1 else ""
+    on = ", ".join(used) + STANDS.get(step.copies, "") + every
     if step.infeasible is not None:
         return name, str(step.micro_batches), "no room", "", refused(cluster, step), "", on
     least = min(uses(cluster, step), key=lambda use: use.busy)

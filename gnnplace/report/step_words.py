@@ -59,7 +59,9 @@ def parts(graph: ComputationGraph) -> list[tuple[str, str]]:
     record = graph.copies
     numbers = [(f"{record.micro_batches:,}", f"{several(graph)}, copies {record.placed}")]
     if record.replicas > 1:
-        numbers.append((f"{record.replicas:,}", f"replicas, of {', '.join(map(str, record.shares))} {several(graph)}"))
+        rings = f", in rings of {record.ring_size}" if record.ring_size else ""
+        shares_of_all = ", ".join(map(str, record.shares))
+        numbers.append((f"{record.replicas:,}", f"replicas, of {shares_of_all} {several(graph)}{rings}"))
     for shares in dict.fromkeys(shares for _, shares in record.family_shares):
         names = [name for name, each in record.family_shares if each == shares]
         layers = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

@@ -54,8 +54,9 @@ class Copying:
         shared: Collection[str],
         one_home: Sequence[str] = (),
         family_shares: FamilyShares = (),
+        ring_size: int = 0,
     ) -> None:
-        self._original, self._shares, self.placed = original, tuple(shares), placed
+        self._original, self._shares, self.placed, self.ring_size = original, tuple(shares), placed, ring_size
         self._shared, self._one_home, self._family_shares = tuple(shared), tuple(one_home), tuple(family_shares)
         self.micro_batches, self.replicas = sum(shares), len(shares)
         if self.micro_batches > MAX_OPS:
@@ -260,7 +261,7 @@ class Copying:
             np.concatenate([self._micro_batch, copy]).astype(np.int32),
             np.concatenate([self._replica, replica]).astype(np.int32),
             np.concatenate([stated[self._source], np.ones(len(source), dtype=bool)]),
-            self.placed, self._shared, self._one_home, self._family_shares,
+            self.placed, self._shared, self._one_home, self._family_shares, self.ring_size,
         )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Int64, Integer
 from gnnplace.graph import MAX_OPS, NONE, ComputationGraph, Op, Output
 from gnnplace.transformations.copying import Copying
 from gnnplace.transformations.families import ONE_HOME
-from gnnplace.transformations.ring import Total, all_reduced, buckets
+from gnnplace.transformations.ring import Total, all_reduced, buckets, ops_of_rings
 
 DEFAULT_ITEM = 4  # bytes of an element, where an output has no shape
 
@@ -76,15 +76,23 @@ class Gathering:
         self._partial.sort(key=lambda gradient: (int(graph.level[graph.output_op[gradient[0]]]), gradient[0]))
         readers = dict(self._partial)
         filled = list(buckets([self._total(output, some) for output, some in self._partial]))
-        _check_rings([len(bucket[0].at) for bucket in filled])
+        self._check_rings([list(bucket[0].at) for bucket in filled])
 
         def add(op: Op, source: int, replica: int, alias: int) -> int:
             return copies.add(op, source, NONE, replica, alias)
 
         for number, bucket in enumerate(filled):
-            reduced = all_reduced(f"bucket{number}", bucket, self._assembly, add)
+            reduced = all_reduced(f"bucket{number}", bucket, self._assembly, add, copies.ring_size)
             for index, total in enumerate(bucket):
                 self._send(total.output, {r: (op, index) for r, op in reduced.items()}, readers[total.output])
+
+    def _check_rings(self, replicas: Sequence[Sequence[int]]) -> None:
+        """Raises ValueError for more ops of rings than a graph may have, before they take memory."""
+        if (ops := sum(ops_of_rings(each, self._copies.ring_size) for each in replicas)) > MAX_OPS:
+            raise ValueError(
+                f"replicas: the rings of {max(map(len, replicas))} for {len(replicas)} buckets make {ops:,} ops, more "
+                f"than the {MAX_OPS:,} that a graph may have"
+            )
 
     def _total(self, output: int, readers: Integer[np.ndarray, " readers"]) -> Total:
         """A gradient summed over the micro-batches of each replica."""
@@ -207,12 +215,3 @@ class Gathering:
         if not len(updates):
             return None
         return self._copies.group(str(graph.colocation[int(updates[0])]), NONE if family == ONE_HOME else replica, NONE)
-
-
-def _check_rings(replicas: Sequence[int]) -> None:
-    """Raises ValueError for more ops of rings than a graph may have, before they take memory."""
-    if (ops := sum(number * (2 * number + 1) for number in replicas)) > MAX_OPS:
-        raise ValueError(
-            f"replicas: the rings of {max(replicas)} for {len(replicas)} buckets make {ops:,} ops, more than the "
-            f"{MAX_OPS:,} that a graph may have"
-        )

@@ -29,6 +29,8 @@ class Parallelism:
         one_home: layers whose variables are not copied in spite of replicas (tables, experts), with wildcards
         family_shares: layers, with wildcards, and the micro-batches of each replica in these; 0 for a replica that has
             no copy of their variables and works on no micro-batch there
+        ring_size: how many replicas, one after another, make a ring: those of a node. Gradients are summed in each
+            ring and across rings; 0: all in one ring
 
     Raises ValueError for a value that is none of these, and for shares that don't sum to the micro-batches.
 
@@ -48,6 +50,7 @@ class Parallelism:
     shares: tuple[int, ...] = ()
     one_home: tuple[str, ...] = ()
     family_shares: FamilyShares = ()
+    ring_size: int = 0
 
     def __post_init__(self) -> None:
         for name, what in (("micro_batches", "micro-batches"), ("replicas", "replicas")):
@@ -63,6 +66,7 @@ class Parallelism:
             object.__setattr__(self, name, tuple(sorted(set(names_given))))
         self._settle_shares()
         self._settle_families()
+        self._settle_rings()
 
     def _settle_shares(self) -> None:
         """Sets the shares of replicas, and their number where shares alone are given."""
@@ -102,6 +106,17 @@ class Parallelism:
             raise ValueError(f"family_shares: {twice[0]!r} has two; name it once")
         object.__setattr__(self, "family_shares", families)
 
+    def _settle_rings(self) -> None:
+        """Checks the size of rings, which is 0 where all replicas are in one."""
+        size, number = self.ring_size, self.replicas
+        if isinstance(size, bool) or not isinstance(size, int) or size < 0 or size == 1:
+            raise ValueError(f"ring_size: {size!r} is no number of replicas in a ring; at least 2, or 0 for one ring")
+        if size and number == 1:
+            raise ValueError("ring_size: a step of one replica has no ring; say replicas, too")
+        if size and number % size:
+            raise ValueError(f"ring_size: {size} does not divide the {number} replicas")
+        object.__setattr__(self, "ring_size", 0 if size == number else size)
+
     @classmethod
     def in_graph(cls, graph: ComputationGraph) -> Parallelism:
         """How a graph was made of that of one micro-batch."""
@@ -111,7 +126,7 @@ class Parallelism:
         shares = copies.shares if copies.replicas > 1 else ()
         return cls(
             copies.micro_batches, copies.placed, copies.shared, copies.replicas, shares, copies.one_home,
-            copies.family_shares,
+            copies.family_shares, copies.ring_size,
         )  # fmt: skip
 
     def of(self, graph: ComputationGraph) -> ComputationGraph:
@@ -130,7 +145,7 @@ class Parallelism:
             return graph if form == self.in_graph(graph) else form.of(copies.original)
         if self.replicas == 1:
             return micro_batches(graph, self.micro_batches, self.copies, self.shared)
-        return replicas(graph, self.shares, self.copies, self.shared, self.one_home, self.family_shares)
+        return replicas(graph, self.shares, self.copies, self.shared, self.one_home, self.family_shares, self.ring_size)
 
     def knobs(self) -> dict[str, Any]:
         """The values that are not the default, as documents hold them; none for a step of one micro-batch."""

@@ -22,6 +22,7 @@ def replicas(
     shared: Collection[str] = (),
     one_home: Sequence[str] = (),
     family_shares: FamilyShares = (),
+    ring_size: int = 0,
 ) -> ComputationGraph:
     """The step in which replica r works on `shares[r]` micro-batches. The graph is a micro-batch, and that of `[1]`.
 
@@ -33,6 +34,7 @@ def replicas(
         shared: the names of inputs that all micro-batches read
         one_home: layers whose variables are not copied, with wildcards: tables, experts
         family_shares: layers, with wildcards, and the micro-batches of each replica in these, 0 where it lacks them
+        ring_size: as of `Parallelism`
 
     Raises ValueError as `micro_batches` does, for no share or one below 1, for copies "fetched", for rings that are too
     large, for a name of no layer (of one home: with a variable), and for a layer of two families.
@@ -55,4 +57,4 @@ def replicas(
         raise ValueError("copies: 'fetched' is for weights with one home, in a step of one replica")
     if list(shares) == [1]:
         return graph
-    return Gathering(Copying(graph, shares, copies, shared, one_home, family_shares)).step()
+    return Gathering(Copying(graph, shares, copies, shared, one_home, family_shares, ring_size)).step()

@@ -7,9 +7,10 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from gnnplace.baselines.rings import ring
+from gnnplace.baselines.rings import ring, size_of_nodes
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.corpus import clusters
+from gnnplace.sources import graphs
 
 
 def machine(gigabytes_per_s: dict[tuple[int, int], int], count: int) -> Cluster:
@@ -52,3 +53,15 @@ def test_a_ring_has_the_order_of_the_cluster_where_none_is_faster(name: str) -> 
 @pytest.mark.parametrize("some", [[], [2], [1, 0]])
 def test_a_ring_of_few(some: list[int]) -> None:
     assert ring(machine({}, 3), np.array(some, dtype=np.int64)).tolist() == some
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("k40-4", 0), ("mixed-4", 0), ("v100-8", 0), ("2 nodes of 4x h100-sxm, nvlink4, infiniband-ndr", 4),
+        ("3 nodes of 2x t4, pcie3, ethernet-10", 2), ("2 nodes of 1x t4, pcie3, ethernet-10", 0),
+    ],
+)  # fmt: skip
+def test_devices_of_a_node_are_near_each_other(text: str, size: int) -> None:
+    cluster = graphs.cluster(text)
+    assert size_of_nodes(cluster, ring(cluster, cluster.accelerators)) == size

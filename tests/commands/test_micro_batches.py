@@ -89,6 +89,8 @@ def test_compare_shows_the_time_of_each(shown, folder, capsys, monkeypatch):
         (("--micro-batches", "1" + 12 * "0"), 4, "micro_batches: 1000000000000 are more than the 10,000,000 ops that a graph may have"),
         ((*TWO, "--family-shares", "layer"), 2, "'layer' is not LAYER=N,N,..."),
         ((*TWO, "--shares", "1,1", "--family-shares", "a=2,x"), 2, "'x' is not a count"),
+        ((*TWO, "--replicas", "2", "--ring-size", "0"), 2, "argument --ring-size: 0 is too few: at least 1"),
+        (("--micro-batches", "4", "--replicas", "4", "--ring-size", "3"), 4, "ring_size: 3 does not divide the 4 replicas"),
         ((*TWO, "--shares", "1,1", "--family-shares", "a=0,3"), 4, "family_shares: (0, 3) of 'a' sum to 3, not to 2 micro-batches"),
         ((*TWO, "--copies", "x"), 2, "argument --copies: invalid choice: 'x'"),
         ((*TWO, "--shared-input", "y"), 4, "shared: 'y' is no input of the graph; those are none"),

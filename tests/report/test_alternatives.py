@@ -91,6 +91,16 @@ def test_of_rules_that_are_enough_the_simplest_is_advised():
     assert line.startswith("DDP is all you need here (this plan takes 1.5 % less): ")
 
 
+def test_hybrid_shards_are_advised_with_a_mesh_of_nodes():
+    rule = step("fsdp", 10, plan=True, copies="free").model_copy(update={"replicas": 2})
+    line = advice.advice(CARDS, [rule])
+    assert (
+        'fully_shard(block, mesh=init_device_mesh("cuda", (2, 2)), reshard_after_forward=False)' in line
+        and "(model, the same mesh)" in line
+    )
+    assert alternatives.rows(CARDS, [rule])[0][-1] == "2, 2, 2, 2, weights kept in each of 2 nodes"
+
+
 def test_unequal_shares_of_fsdp_are_said_to_wait():
     line = advice.advice(CARDS, [step("fsdp", 10, plan=True, on=(1, 1, 3, 3), copies="free")])
     assert "reshard_after_forward=False" in line and "1, 1, 3, 3 accumulation steps on ranks 0 to 3 (ranks wait for each other" in line

@@ -166,6 +166,8 @@ def test_words_of_copies():
     assert step_words.parts(problem.graph) == [("3", "micro-batches, copies together"), ("2", "replicas, of 1, 2 micro-batches")]
     two = gp.problem("squeezenet", "k40-2", micro_batches=3, shares=(1, 2), family_shares={"layers.6": (0, 3), "layers.7": (0, 3)})
     assert step_words.parts(two.graph)[2:] == [("0, 3", "micro-batches on the replicas in layers.6 and 1 more")]
+    nodes = gp.problem("squeezenet", "k40-4", micro_batches=4, replicas=4, ring_size=2)
+    assert step_words.parts(nodes.graph)[1] == ("4", "replicas, of 1, 1, 1, 1 micro-batches, in rings of 2")
 
 
 def written(problem: Problem, path: Path) -> str:

@@ -21,12 +21,14 @@ def plain_step(graph: ComputationGraph, form: Parallelism) -> ComputationGraph:
     shares = form.shares or (form.micro_batches,)
     ops, edges, origin = split(*records(graph))
     parts = Parts(ops, edges, origin, form.shared)
-    step = Step(parts, form.copies, Families(parts, shares, form.family_shares, form.one_home))
+    step = Step(parts, form.copies, Families(parts, shares, form.family_shares, form.one_home), form.ring_size)
     made, joins, keys = step.ops(), step.edges(), step.keys
     if form.copies == "fetched":
         made, joins, keys = fetched(step, made, joins)
     source = np.array([origin[step.source(key)] for key in keys], np.int32)
     micro_batch, replica = (np.array([key[column] for key in keys], np.int32) for column in (3, 4))
     added = np.array([what != "op" or i >= graph.num_ops for what, i, *_ in keys])
-    record = Copies(graph, shares, source, micro_batch, replica, added, form.copies, form.shared, form.one_home, form.family_shares)
+    record = Copies(
+        graph, shares, source, micro_batch, replica, added, form.copies, form.shared, form.one_home, form.family_shares, form.ring_size
+    )
     return replace(ComputationGraph.from_ops(graph.name, made, joins), copies=record)

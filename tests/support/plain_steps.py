@@ -15,6 +15,8 @@ from support.plain_repetition import BACKWARD, Parts, Tensor, elements
 from gnnplace.graph import CONTROL, NONE, Op, Output
 
 MIB = 2**20
+ACROSS = "across/"  # before what goes round a ring across rings
+RING = ("flat", "chunks", "reduce", "gather", "reduced")
 Key = tuple[str, int, int, int, int]  # what, of which op or bucket, output or hop, micro-batch, replica
 Edge = tuple[int, int, int]
 
@@ -22,8 +24,8 @@ Edge = tuple[int, int, int]
 class Step:
     """The ops of a step in order, as keys."""
 
-    def __init__(self, parts: Parts, copies: str, families: Families) -> None:
-        self.parts, self.copies, self.families = parts, copies, families
+    def __init__(self, parts: Parts, copies: str, families: Families, ring_size: int) -> None:
+        self.parts, self.copies, self.families, self.ring_size = parts, copies, families, ring_size
         self.number, self.replicas = sum(families.shares), len(families.shares)
         self.home = {i for i in parts.once if families.of[i] == HOME}
         self.named = {i for i in parts.all if families.layer[i] == HOME}
@@ -50,14 +52,18 @@ class Step:
         for i, k in self.ready():
             keys += [("sum", i, k, m, r) for r in self.adding((i, k)) for m in self.added_up((i, k), r)[1:]]
         for b in range(len(self.buckets)):
-            ring = self.ring(b)
-            hops = range(len(ring) - 1)
-            for r in ring:
+            rings = self.rings(b)
+            for r in (have := self.adding(self.buckets[b][0])):
                 keys += [("flat", b, 0, NONE, r)] if self.is_flat(b, r) else []
                 keys.append(("chunks", b, 0, NONE, r))
-            keys += [("reduce", b, h, NONE, r) for h in hops for r in ring]
-            keys += [("gather", b, h, NONE, r) for h in hops for r in ring]
-            keys += [("reduced", b, 0, NONE, r) for r in ring]
+            hops = range(len(rings[0]) - 1)
+            keys += [("reduce", b, h, NONE, r) for h in hops for r in have]
+            for across in zip(*rings, strict=True) if len(rings) > 1 else []:
+                keys += [(f"{ACROSS}chunks", b, 0, NONE, r) for r in across]
+                keys += [(f"{ACROSS}{what}", b, h, NONE, r) for what in ("reduce", "gather") for h in range(len(rings) - 1) for r in across]
+                keys += [(f"{ACROSS}reduced", b, 0, NONE, r) for r in across]
+            keys += [("gather", b, h, NONE, r) for h in hops for r in have]
+            keys += [("reduced", b, 0, NONE, r) for r in have]
         return keys
 
     def replica(self, i: int, m: int) -> int:
@@ -65,7 +71,7 @@ class Step:
 
     def source(self, key: Key) -> int:
         """The op beside which an op of the step stands."""
-        return self.buckets[key[1]][0][0] if key[0] in ("flat", "chunks", "reduce", "gather", "reduced") else key[1]
+        return self.buckets[key[1]][0][0] if key[0].removeprefix(ACROSS) in RING else key[1]
 
     def adders(self, tensor: Tensor) -> set[int]:
         """The ops that read the sum of a tensor."""
@@ -84,8 +90,16 @@ class Step:
         """The micro-batches that a replica sums."""
         return self.families.micro_batches(self.sums_of[tensor], r)
 
-    def ring(self, b: int) -> list[int]:
-        return self.adding(self.buckets[b][0])
+    def rings(self, b: int) -> list[list[int]]:
+        """The replicas of each ring of a bucket: one ring for each node, where these have equally many."""
+        have, size = self.adding(self.buckets[b][0]), self.ring_size or self.replicas
+        nodes = [[r for r in have if r // size == node] for node in sorted({r // size for r in have})]
+        return nodes if len({len(node) for node in nodes}) == 1 and len(nodes[0]) > 1 else [have]
+
+    def ring(self, b: int, r: int, way: str) -> list[int]:
+        """The ring of a replica, or the one across rings: those with its place."""
+        own = next(ring for ring in self.rings(b) if r in ring)
+        return [ring[own.index(r)] for ring in self.rings(b)] if way == ACROSS else own
 
     # copies
 
@@ -156,7 +170,8 @@ class Step:
             return [(self.copy(b, other, r), k) for other in range(self.number)]
         if what == "sum":
             return [self.sum_before((b, k), m, r), (self.copy(b, m, r), k)]
-        return getattr(self, f"of_{what}")(b, k, r)
+        kind = what.removeprefix(ACROSS)
+        return getattr(self, f"of_{kind}")(b, k, r, what.removesuffix(kind))
 
     def sum_before(self, tensor: Tensor, m: int, r: int) -> Tensor:
         """The sum of a replica's micro-batches before m."""
@@ -212,41 +227,57 @@ class Step:
     def partial(self, tensor: Tensor, r: int) -> Tensor:
         return self.sum_until(tensor, self.added_up(tensor, r)[-1], r)
 
-    def of_flat(self, b: int, _: int, r: int) -> list[Tensor]:
+    def of_flat(self, b: int, _: int, r: int, way: str) -> list[Tensor]:
         return [self.partial(tensor, r) for tensor in self.buckets[b]]
 
-    def of_chunks(self, b: int, _: int, r: int) -> list[Tensor]:
-        return [(self.at["flat", b, 0, NONE, r], 0)] if self.is_flat(b, r) else self.of_flat(b, 0, r)
+    def of_chunks(self, b: int, _: int, r: int, way: str) -> list[Tensor]:
+        if way == ACROSS:
+            return [self.summed(b, r, "")]
+        return [(self.at["flat", b, 0, NONE, r], 0)] if self.is_flat(b, r) else self.of_flat(b, 0, r, way)
 
-    def before(self, b: int, r: int) -> int:
+    def before(self, b: int, r: int, way: str) -> int:
         """The replica that sends to r."""
-        ring = self.ring(b)
+        ring = self.ring(b, r, way)
         return ring[ring.index(r) - 1]
 
-    def chunk(self, b: int, r: int, hop: int) -> int:
+    def chunk(self, b: int, r: int, hop: int, way: str) -> int:
         """The chunk of the replica that sent in this hop."""
-        ring = self.ring(b)
+        ring = self.ring(b, r, way)
         return (ring.index(r) - hop) % len(ring)
 
-    def of_reduce(self, b: int, h: int, r: int) -> list[Tensor]:
+    def summed(self, b: int, r: int, way: str) -> Tensor:
+        """The chunk that a replica summed last."""
+        return (self.at[f"{way}reduce", b, len(self.ring(b, r, way)) - 2, NONE, r], 0)
+
+    def complete(self, b: int, r: int, way: str) -> Tensor:
+        """The chunk that a replica has summed: in its ring, if this is one of several, once it is summed across them."""
+        again = way != ACROSS and len(self.rings(b)) > 1
+        return (self.at[f"{ACROSS}reduced", b, 0, NONE, r], 0) if again else self.summed(b, r, way)
+
+    def of_reduce(self, b: int, h: int, r: int, way: str) -> list[Tensor]:
         """Its own chunk, which the output is an alias of, and that of the replica before."""
-        c, before = self.chunk(b, r, h + 1), self.before(b, r)
-        sent = (self.at["chunks", b, 0, NONE, before], c) if h == 0 else (self.at["reduce", b, h - 1, NONE, before], 0)
-        return [(self.at["chunks", b, 0, NONE, r], c), sent]
+        c, before = self.chunk(b, r, h + 1, way), self.before(b, r, way)
+        sent = (self.at[f"{way}chunks", b, 0, NONE, before], c) if h == 0 else (self.at[f"{way}reduce", b, h - 1, NONE, before], 0)
+        return [(self.at[f"{way}chunks", b, 0, NONE, r], c), sent]
 
-    def of_gather(self, b: int, h: int, r: int) -> list[Tensor]:
-        last = ("reduce", len(self.ring(b)) - 2) if h == 0 else ("gather", h - 1)
-        return [(self.at[last[0], b, last[1], NONE, self.before(b, r)], 0)]
+    def of_gather(self, b: int, h: int, r: int, way: str) -> list[Tensor]:
+        before = self.before(b, r, way)
+        return [self.complete(b, before, way) if h == 0 else (self.at[f"{way}gather", b, h - 1, NONE, before], 0)]
 
-    def of_reduced(self, b: int, _: int, r: int) -> list[Tensor]:
+    def of_reduced(self, b: int, _: int, r: int, way: str) -> list[Tensor]:
         """The chunk that it summed last, and those that it received."""
-        hops = range(len(self.ring(b)) - 1)
-        return [(self.at["reduce", b, hops[-1], NONE, r], 0), *((self.at["gather", b, h, NONE, r], 0) for h in hops)]
+        hops = range(len(self.ring(b, r, way)) - 1)
+        return [self.complete(b, r, way), *((self.at[f"{way}gather", b, h, NONE, r], 0) for h in hops)]
 
     # records
 
     def ops(self) -> list[Op]:
-        return [getattr(self, what)(i, k, m, r) for what, i, k, m, r in self.keys]
+        return [self.record(key) for key in self.keys]
+
+    def record(self, key: Key) -> Op:
+        what, i, k, m, r = key
+        kind = what.removeprefix(ACROSS)
+        return getattr(self, kind)(i, k, r, what.removesuffix(kind)) if kind in RING else getattr(self, kind)(i, k, m, r)
 
     def op(self, i: int, _: int, m: int, r: int) -> Op:
         op, parts = self.parts.ops[i], self.parts
@@ -334,29 +365,35 @@ class Step:
         return Op(f"bucket{b}/{what}@r{r}", kind, tuple(outputs), flops=flops, kernel=kind != "view", canonical_kind=canonical,
                   colocation=self.group_of_sum(self.buckets[b][0], r), phase="backward_weight")  # fmt: skip
 
-    def part(self, b: int, c: int | None = None, named: Tensor | None = None) -> Output:
-        """A chunk of a bucket, or all of it."""
-        size = self.size(self.buckets[b])
-        if c is not None:
-            size = size // len(self.ring(b)) + (1 if c < size % len(self.ring(b)) else 0)
+    def sizes(self, b: int, r: int, way: str) -> list[int]:
+        """The bytes of the chunks: of the bucket, or of the chunk that a replica summed in its ring."""
+        size, number = self.size(self.buckets[b]), len(self.ring(b, r, way))
+        if way == ACROSS:
+            size = self.sizes(b, r, "")[self.chunk(b, r, -1, "")]
+        return [size // number + (1 if c < size % number else 0) for c in range(number)]
+
+    def part(self, b: int, size: int, named: Tensor | None = None) -> Output:
+        """So many bytes of a bucket."""
         return Output(size, None, self.parts.output(self.buckets[b][0]).dtype, named)
 
-    def flat(self, b: int, _: int, m: int, r: int) -> Op:
-        return self.hop("flat", b, r, "concat", "concat", [self.part(b)])
+    def flat(self, b: int, _: int, r: int, way: str) -> Op:
+        return self.hop("flat", b, r, "concat", "concat", [self.part(b, self.size(self.buckets[b]))])
 
-    def chunks(self, b: int, _: int, m: int, r: int) -> Op:
-        (whole,) = self.of_chunks(b, 0, r)
-        return self.hop("chunks", b, r, "view", "reshape", [self.part(b, c, whole) for c in range(len(self.ring(b)))])
+    def chunks(self, b: int, _: int, r: int, way: str) -> Op:
+        (whole,) = self.of_chunks(b, 0, r, way)
+        return self.hop(f"{way}chunks", b, r, "view", "reshape", [self.part(b, size, whole) for size in self.sizes(b, r, way)])
 
-    def reduce(self, b: int, h: int, m: int, r: int) -> Op:
-        output = self.part(b, self.chunk(b, r, h + 1), self.of_reduce(b, h, r)[0])
-        return self.hop(f"reduce{h}", b, r, "sum", "elementwise", [output], output.bytes // 4)
+    def reduce(self, b: int, h: int, r: int, way: str) -> Op:
+        output = self.part(b, self.sizes(b, r, way)[self.chunk(b, r, h + 1, way)], self.of_reduce(b, h, r, way)[0])
+        return self.hop(f"{way}reduce{h}", b, r, "sum", "elementwise", [output], output.bytes // 4)
 
-    def gather(self, b: int, h: int, m: int, r: int) -> Op:
-        output = self.part(b, self.chunk(b, r, h), self.of_gather(b, h, r)[0])
-        return self.hop(f"gather{h}", b, r, "view", "reshape", [output])
+    def gather(self, b: int, h: int, r: int, way: str) -> Op:
+        output = self.part(b, self.sizes(b, r, way)[self.chunk(b, r, h, way)], self.of_gather(b, h, r, way)[0])
+        return self.hop(f"{way}gather{h}", b, r, "view", "reshape", [output])
 
-    def reduced(self, b: int, _: int, m: int, r: int) -> Op:
-        named = self.of_reduced(b, 0, r)[0]
+    def reduced(self, b: int, _: int, r: int, way: str) -> Op:
+        named = self.of_reduced(b, 0, r, way)[0]
         outputs = [replace(self.parts.output(tensor), alias_of=named, is_result=False) for tensor in self.buckets[b]]
-        return self.hop("reduced", b, r, "view", "reshape", outputs)
+        if way == ACROSS:
+            outputs = [self.part(b, sum(self.sizes(b, r, way)), named)]
+        return self.hop(f"{way}reduced", b, r, "view", "reshape", outputs)

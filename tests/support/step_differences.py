@@ -23,7 +23,7 @@ def step_differences(ours: ComputationGraph, theirs: ComputationGraph) -> list[s
     assert ours.copies is not None and theirs.copies is not None
     for column in ("source", "micro_batch", "replica", "added"):
         pairs[column] = (getattr(ours.copies, column).tolist(), getattr(theirs.copies, column).tolist())
-    for field in ("shares", "placed", "shared", "one_home", "family_shares"):
+    for field in ("shares", "placed", "shared", "one_home", "family_shares", "ring_size"):
         pairs[field] = (getattr(ours.copies, field), getattr(theirs.copies, field))
     return found + [f"{what}: {a} is not {b}" for what, (a, b) in pairs.items() if a != b]
 

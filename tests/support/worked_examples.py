@@ -73,6 +73,7 @@ def examples(text: str) -> list[Example]:
     number, copies, homes = block.pop("micro_batches", 1), block.pop("copies", "together"), block.pop("devices_of_replicas", [])
     moved, shares, one_home = block.pop("devices_of_copies", {}), tuple(block.pop("shares", ())), tuple(block.pop("one_home", ()))
     families = tuple((layer, tuple(each)) for layer, each in block.pop("family_shares", {}).items())
+    ring_size = block.pop("ring_size", 0)
     places = [op.pop("device") for op in ops.values()]
     ends = [link[end] for link in links for end in ("src", "dst")]
     names = sorted({*devices, *places, *ends, *homes, *moved.values()})
@@ -95,7 +96,7 @@ def examples(text: str) -> list[Example]:
     }
     device = [names.index(place) for place in places]
     if number > 1 or shares:
-        form = Parallelism(sum(shares) or number, copies, (), len(homes) or 1, shares, one_home, families)
+        form = Parallelism(sum(shares) or number, copies, (), len(homes) or 1, shares, one_home, families, ring_size)
         step = _step(graph_of(graph), form)
         device = _places(step, device, [names.index(home) for home in homes])
         device = [names.index(moved.get(name, names[place])) for name, place in zip(step.op_names, device, strict=True)]

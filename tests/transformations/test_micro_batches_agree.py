@@ -22,12 +22,12 @@ from gnnplace.transformations.repetition import variables
 
 
 def asked(seed: int) -> tuple[ComputationGraph, Parallelism]:
-    """A random graph and a form of step: shares, also of families, where copies stand, shared inputs, layers with one home."""
+    """A random graph and a form of step: shares, also of families, where copies stand, shared inputs, layers with one home, rings."""
     graph, random = random_step(seed), Random(f"asked {seed}")
     sources = np.flatnonzero(graph.canonical_kind.among(["input"]) & (np.diff(graph.in_ptr) == 0))
     inputs = [graph.op_names[op] for op in sources]
     shared = random.sample(inputs, random.randint(0, len(inputs))) if random.random() < 0.3 else []
-    shares = tuple(random.randint(1, 2) for _ in range(random.choice([1, 1, 2, 2, 3, 4])))
+    shares = tuple(random.randint(1, 2) for _ in range(random.choice([1, 1, 2, 2, 3, 4, 4, 6])))
     if len(shares) == 1:
         return graph, Parallelism(random.choice([2, 2, 3, 4]), random.choice(["together", "free", "fetched", "whole"]), tuple(shared))
     layers = sorted({graph.layer[op] or "" for op in np.flatnonzero(variables(graph)).tolist()} - {""})
@@ -39,7 +39,9 @@ def asked(seed: int) -> tuple[ComputationGraph, Parallelism]:
     if random.random() < 0.9:  # else a layer may be of two families
         layers = [layer for layer in layers if layer[:3] not in layers or layer == layer[:3]]
     families = tuple((layer, family_shares(random, shares)) for layer in layers)
-    return graph, Parallelism(sum(shares), copies, tuple(shared), len(shares), shares, tuple(homes), families)
+    sizes = [size for size in range(2, len(shares)) if len(shares) % size == 0] if random.random() < 0.8 else []
+    ring_size = random.choice(sizes or [0])
+    return graph, Parallelism(sum(shares), copies, tuple(shared), len(shares), shares, tuple(homes), families, ring_size)
 
 
 def family_shares(random: Random, shares: tuple[int, ...]) -> tuple[int, ...]:
@@ -80,7 +82,7 @@ def test_random_graphs(seeds: range) -> None:
         assert not step_differences(ours, theirs), f"seed {seed}"
         seen.update(_features(ours))
     least = {"refused": 0.05, "sum": 0.2, "sum elsewhere": 0.1, "concat": 0.15, "mean": 0.2, "running": 0.15, "split": 0.1, "scalar": 0.2}
-    least |= {"reduce": 0.15, "flat": 0.1, "bucket1": 0.05, "fetch": 0.04, "one home": 0.1, "families": 0.1}
+    least |= {"reduce": 0.15, "across": 0.06, "flat": 0.1, "bucket1": 0.05, "fetch": 0.04, "one home": 0.1, "families": 0.1}
     assert all(seen[what] >= share * len(seeds) for what, share in least.items()), seen
 
 
@@ -90,7 +92,7 @@ def _features(step: ComputationGraph) -> set[str]:
     first = [op for op, name in enumerate(step.op_names) if "/sum" in name and name.endswith("@1")]
     here, there = _micro_batch(step)[step.edge_src], _micro_batch(step)[step.edge_dst]
     return (
-        (kinds & {"sum", "concat", "mean", "reduce", "flat", "fetch"})
+        (kinds & {"sum", "concat", "mean", "reduce", "across", "flat", "fetch"})
         | ({"families"} if step.copies is not None and step.copies.family_shares else set())
         | ({"one home"} if step.copies is not None and step.copies.one_home else set())
         | {name.partition("/")[0] for name in step.op_names if name.startswith("bucket1/")}

@@ -11,12 +11,23 @@ def graph():
     return manifest.graph("dlrm")
 
 
+def ringed(ring_size, replicas=4):
+    """The fields of a step of eight micro-batches."""
+    return (8, "whole", (), replicas, (), (), (), ring_size)
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ((0,), "micro_batches: 0 is no number of micro-batches; at least 1"),
         ((-1,), "micro_batches: -1 is no number"),
         ((True,), "micro_batches: True is no number"),
+        (ringed(1), "ring_size: 1 is no number of replicas in a ring; at least 2, or 0 for one ring"),
+        (ringed(-2), "ring_size: -2 is no number"),
+        (ringed(True), "ring_size: True is no number"),
+        (ringed(3), "ring_size: 3 does not divide the 4 replicas"),
+        (ringed(8), "ring_size: 8 does not divide the 4 replicas"),
+        (ringed(2, 1), "ring_size: a step of one replica has no ring; say replicas, too"),
     ],
 )
 def test_what_is_no_step_is_refused(values, message):
@@ -32,6 +43,13 @@ def test_a_graph_knows_the_step_that_it_is(graph):
     assert step.of(graph).original is graph and graph.original is graph and (graph.micro_batches, step.of(graph).micro_batches) == (1, 4)
     with pytest.raises(ValueError, match=r"^micro_batches: 2 of 'dlrm', which is a step of 4 already; give the graph of one$"):
         Parallelism(2).of(step.of(graph))
+
+
+def test_a_step_knows_its_rings(graph):
+    step = Parallelism(*ringed(2))
+    assert Parallelism.in_graph(step.of(graph)) == step and step.knobs()["ring_size"] == 2
+    assert Parallelism(*ringed(4)) == Parallelism(*ringed(0)) != step
+    assert step.difference(Parallelism(*ringed(0))) == "ring_size: 2 is not 0"
 
 
 def test_a_step_takes_another_form_and_shares_what_it_shared(graph):

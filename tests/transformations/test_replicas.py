@@ -50,6 +50,22 @@ def test_each_chunk_of_a_ring_is_the_sum_of_all_micro_batches(shares, copies):
     assert len(rings) == len(shares) * (1 if copies == "whole" else 2)  # a bucket for each group of colocated gradients
 
 
+@pytest.mark.parametrize(("number", "ring_size"), [(4, 2), (6, 2), (6, 3), (8, 4)])
+def test_rings_of_nodes_sum_all_micro_batches_and_send_less_between_nodes(number, ring_size):
+    one, nodes = (replicas(layered(1, weight=4800), [1] * number, "whole", ring_size=size) for size in (0, ring_size))
+    known: dict[tuple[int, int], set] = {}
+    for op in (op for op, name in enumerate(nodes.op_names) if name.startswith("bucket0/reduced@")):
+        held = set().union(*(summed(nodes, *source, known) for source in inputs(nodes, op)))
+        assert {copy for copy, _ in held} == {f"{copy.partition('@')[0]}@{m}" for copy, _ in held for m in range(number)}
+    crossing = []
+    for graph in (one, nodes):
+        here, there = (graph.copies.replica[ends] // ring_size for ends in (graph.edge_src, graph.edge_dst))
+        sent = {int(edge_data) for edge_data in graph.edge_data[(here == 0) & (there != 0) & (graph.edge_data != NONE)]}
+        crossing.append(sum(int(graph.output_bytes[output]) for output in sent))
+    rings = number // ring_size
+    assert crossing == [4800 * 2 * (number - 1) // number, 4800 * 2 * (rings - 1) // rings]
+
+
 @pytest.mark.parametrize("shares", SHARES, ids=str)
 @pytest.mark.parametrize("name", ["dlrm", "squeezenet", "gcn"])
 def test_variables_and_updates_are_copied_and_micro_batches_shared(name, shares):

@@ -29,7 +29,8 @@ def original(problem: Problem) -> ComputationGraph:
 def replicated(problem: Problem, share: Shares, placed: CopiesName, one_home: Sequence[str] = ()) -> Problem:
     """The problem with a replica for each device of the shares."""
     copies = copies_of(problem.graph)
-    return reformed(problem, replicas(copies.original, share.number.tolist(), placed, copies.shared, one_home))
+    graph = replicas(copies.original, share.number.tolist(), placed, copies.shared, one_home, ring_size=share.ring_size)
+    return reformed(problem, graph)
 
 
 def sharded(problem: Problem, placed: CopiesName) -> Problem:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 
 from gnnplace.baselines.data_parallel.layer_row import RowOfLayers
+from gnnplace.baselines.rings import size_of_nodes
 from gnnplace.cluster import Cluster
 from gnnplace.graph import NONE
 from gnnplace.problems import NS_PER_S
@@ -21,6 +22,7 @@ class LayerEstimate:
         each = np.array([*(NS_PER_S / link.bandwidth_bytes_per_s for link in cluster.links), 0.0])
         self.ns_per_byte = each[np.where(link == NONE, -1, link)]
         self._row, self._micro_batches, self._crossing = row, micro_batches, row.crossing_bytes
+        self._ring_size = size_of_nodes(cluster, row.devices) or len(row.devices)
 
     def step_ns(self, candidates: Int64[np.ndarray, "candidates layers devices"]) -> Float[np.ndarray, "2 candidates"]:
         """The largest load of a device, with what it waits for, and of a link: the larger of both, and their sum.
@@ -44,11 +46,21 @@ class LayerEstimate:
         sent = np.einsum("csd,cse,s->cde", out, part, row.sent_bytes[some], optimize=True)
         rows_of, replicas_of = candidates[:, row.src[rows]], held[:, row.dst[rows]]
         sent += np.einsum("csd,cse,s->cde", rows_of, replicas_of, row.sent_bytes[rows], optimize=True)
-        holders = np.maximum(held.sum(axis=2), 1)
-        summed = np.einsum("cld,cl->cd", held, row.summed_bytes * 2 * (holders - 1) / holders)
-        here = np.arange(len(row.devices))
-        sent[:, here, (here + 1) % len(here)] += summed
+        self._add_rings(sent, held)
         return sent * self.ns_per_byte
+
+    def _add_rings(
+        self, sent: Float[np.ndarray, "candidates devices devices"], held: Bool[np.ndarray, "candidates layers devices"]
+    ) -> None:
+        """Adds what rings send: to the next device of a node, and to the next node by a link that its devices share."""
+        size, summed, here = self._ring_size, self._row.summed_bytes, np.arange(held.shape[2])
+        of_node = held.reshape(*held.shape[:2], -1, size).sum(axis=3)
+        nodes, holders = (of_node > 0).sum(axis=2, keepdims=True), np.repeat(of_node, size, axis=2)
+        inside, across = (2 * np.maximum(each - 1, 0) / np.maximum(each, 1) for each in (holders, nodes))
+        next_inside = here // size * size + (here + 1) % size
+        sent[:, here, next_inside] += np.einsum("cld,cld,l->cd", held, inside, summed, optimize=True)
+        if size < len(here):
+            sent[:, here, (here + size) % len(here)] += np.einsum("cld,clx,l->cd", held, across, summed, optimize=True)
 
     def _waits(
         self, candidates: Int64[np.ndarray, "candidates layers devices"], load: Float[np.ndarray, "candidates devices"]

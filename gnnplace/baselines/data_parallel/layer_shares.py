@@ -28,6 +28,7 @@ from gnnplace.baselines.data_parallel.layer_estimate import LayerEstimate
 from gnnplace.baselines.data_parallel.layer_row import RowOfLayers, layer_row
 from gnnplace.baselines.data_parallel.share_vectors import share_vectors
 from gnnplace.baselines.data_parallel.turns import by_turn
+from gnnplace.baselines.rings import size_of_nodes
 from gnnplace.placement import Placement, check
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Proposal, Score, score
@@ -160,7 +161,8 @@ class SharesSearch:
         here, devices = here[:, used], row.devices[used]
         step = self._step_shares(here, row.work_ns[:, used].min(axis=1))
         families = family_names(dict(zip(row.names, map(tuple, here.tolist()), strict=True)), tuple(step.tolist()))
-        graph = replicas(original(self._problem), step.tolist(), "whole", copies.shared, (), families)
+        size = size_of_nodes(self._problem.cluster, devices)
+        graph = replicas(original(self._problem), step.tolist(), "whole", copies.shared, (), families, size)
         turn = _turns(step, [each for _, each in families if max(each) < self._number])
         device = devices[copies_of(graph).replica].astype(np.int32)
         form, placement = reformed(self._problem, graph), Placement(device, "given", by_turn(graph, turn))

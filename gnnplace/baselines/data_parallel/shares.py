@@ -8,16 +8,17 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int64
 
-from gnnplace.baselines.rings import ring
+from gnnplace.baselines.rings import ring, size_of_nodes
 from gnnplace.graph import NONE
 from gnnplace.problems import Problem
 
 
 class Shares(NamedTuple):
-    """`devices` in the order of a ring over fast links, and the micro-batches of each."""
+    """`devices` in the order of a ring over fast links, and the micro-batches of each. Those of a node are a ring."""
 
     devices: Int64[np.ndarray, " replicas"]
     number: Int64[np.ndarray, " replicas"]
+    ring_size: int = 0
 
 
 def shares(problem: Problem) -> Iterator[Shares]:
@@ -39,7 +40,7 @@ def shares(problem: Problem) -> Iterator[Shares]:
         if number.tobytes() not in seen:
             seen.add(number.tobytes())
             place = ring(problem.cluster, accelerators[number > 0])
-            yield Shares(place, number[np.searchsorted(accelerators, place)])
+            yield Shares(place, number[np.searchsorted(accelerators, place)], size_of_nodes(problem.cluster, place))
 
 
 def _halves(count: int) -> Iterator[int]:

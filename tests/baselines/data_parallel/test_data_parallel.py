@@ -8,7 +8,7 @@ from support.graphs import equal_gpus
 from support.layered import WEIGHT, layered
 
 import gnnplace as gp
-from gnnplace.baselines.data_parallel.ddp import ddp
+from gnnplace.baselines.data_parallel.ddp import ddp, replicated_on
 from gnnplace.baselines.data_parallel.fsdp import fsdp
 from gnnplace.baselines.data_parallel.hybrid import expert_parallel, hybrid
 from gnnplace.baselines.data_parallel.shares import shares
@@ -48,6 +48,30 @@ def test_shares_follow_the_speeds_of_cards_and_halves_take_the_fastest():
     assert [(each.devices.tolist(), each.number.tolist()) for each in shares(posed)] == [
         ([1, 2, 3, 4], [1, 1, 3, 3]), ([3, 4], [4, 4]), ([3], [8]),
     ]  # fmt: skip
+
+
+def test_replicas_of_a_node_sum_in_a_ring_of_their_own():
+    posed = gp.problem("gpt2", cluster="2 nodes of 2x t4, pcie3, ethernet-10", micro_batches=8)
+    proposal = ddp(posed, simulate)
+    copies = proposal.problem.graph.copies
+    assert (copies.shares, copies.ring_size) == ((2,) * 4, 2)
+    one_ring = replicated_on(posed, next(iter(shares(posed)))._replace(ring_size=0))
+    assert step_ns(proposal.problem, proposal.placement) < 0.9 * step_ns(one_ring.problem, one_ring.placement)
+
+
+def test_hybrid_shards_have_all_weights_in_each_node():
+    posed = gp.problem("resnet-50", cluster="2 nodes of 2x t4, pcie3, ethernet-10", micro_batches=8)
+    proposal = fsdp(posed, simulate)
+    graph, device = proposal.problem.graph, proposal.placement.device
+    assert graph.copies.shares == (4, 4) and graph.copies.placed == "free"
+    nodes = [posed.cluster.accelerators[:2].tolist(), posed.cluster.accelerators[2:].tolist()]
+    for replica, node in enumerate(nodes):
+        assert set(device[graph.copies.replica == replica].tolist()) == set(node)
+        held = np.bincount(device, weights=graph.persistent_bytes, minlength=posed.num_devices)[node]
+        assert held.min() > 0.9 * held.max()
+    for micro_batch in range(8):
+        copies = (graph.copies.micro_batch == micro_batch) & ~graph.copies.added & graph.phase.among(["forward"])
+        assert len(set(device[copies].tolist())) == 1
 
 
 def test_sharded_weights_are_spread_by_their_bytes_and_micro_batches_by_shares():
