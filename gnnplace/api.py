@@ -79,7 +79,8 @@ def problem(
         micro_batches: the micro-batches of a step, each of which is the graph; of an inference graph, requests in
             flight. Gradients are summed, and one update follows; `problem.graph.copies` says what is a copy of what
         copies: "together": all copies of an op stand on one device; "free": each may stand anywhere; "fetched": free,
-            and weights are sent anew for each use; "whole": all ops of a replica stand on one device
+            and weights are sent anew for each use; "anchored": free, but what runs once on a replica stands on
+            one device; "whole": all ops of a replica do
         shared: names of inputs that all micro-batches read; scalar inputs are always shared
         replicas: copies of the variables and their update, whose gradients are summed round a ring
         shares: the micro-batches of each replica; as equal as possible unless given

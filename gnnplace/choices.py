@@ -17,9 +17,10 @@ HERE = "here"  # the cluster that is this machine
 Granularity = Literal["op", "module", "stage"]
 GRANULARITIES: tuple[Granularity, ...] = get_args(Granularity)  # the finest first
 
-CopiesName = Literal[
-    "together", "free", "fetched", "whole"
-]  # where the copies of an op for several micro-batches stand
+# where the copies of an op for several micro-batches stand
+CopiesName = Literal["together", "free", "fetched", "anchored", "whole"]
+FREELY: tuple[CopiesName, ...] = ("free", "fetched", "anchored")  # each copy may stand on a device of its own
+AT_HOME: tuple[CopiesName, ...] = ("anchored", "whole")  # what runs once stands on one device, or its replica's
 
 BEST = "best"  # the planner that runs all others and searches from the fastest placement
 SearchName = Literal["learned", "plain"]

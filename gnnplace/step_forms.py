@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from gnnplace.choices import CopiesName
 from gnnplace.costs.roofline import times_ns
 from gnnplace.graph import ComputationGraph
 from gnnplace.problems import Problem
@@ -35,8 +36,8 @@ def reformed(problem: Problem, graph: ComputationGraph) -> Problem:
     return Problem(graph, problem.cluster, time_ns, np.where(added, slower, problem.contended_ns[rows]))
 
 
-def freed(problem: Problem) -> Problem:
-    """The problem in the form in which copies stand freely."""
+def freed(problem: Problem, copies_stand: CopiesName = "free") -> Problem:
+    """The problem in the form in which copies stand freely, or otherwise."""
     copies = problem.graph.copies
     assert copies is not None
-    return reformed(problem, replace(Parallelism.in_graph(problem.graph), copies="free").of(copies.original))
+    return reformed(problem, replace(Parallelism.in_graph(problem.graph), copies=copies_stand).of(copies.original))

@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--micro-batches", metavar="M", type=_micro_batches, help=explained)
     explained = (
         "all copies of an op stand on one device (together; best may change it unless it is given); each anywhere, a "
-        "weight that is sent there being kept (free) or sent anew for each use (fetched); or all ops of a replica on "
-        "one device (whole)"
+        "weight that is sent there being kept (free) or sent anew for each use (fetched); the same, but what runs once "
+        "on a replica on one device (anchored); or all its ops (whole)"
     )
     parser.add_argument("--copies", choices=get_args(CopiesName), help=explained)
     explained = "an input that all micro-batches read; repeatable; scalars are always shared"

@@ -14,6 +14,7 @@ from functools import partial
 from gnnplace.baselines.reorder import reordered
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds.bounds import lower_bound
+from gnnplace.choices import CopiesName
 from gnnplace.placement import Placement, rule_of, scheduled
 from gnnplace.portfolio.at_home import FOR_HOME, at_home
 from gnnplace.portfolio.candidates import BY_SCORE, Candidate, candidate, identity
@@ -23,7 +24,8 @@ from gnnplace.portfolio.portfolio import Options, portfolio, repaired
 from gnnplace.portfolio.rounds import Search, improvements, searched
 from gnnplace.portfolio.searches import Searches, own_order
 from gnnplace.problems import Problem
-from gnnplace.result import FEASIBLE, OVERFLOWS, Evaluator, known
+from gnnplace.result import FEASIBLE, OVERFLOWS, Evaluator, known, score
+from gnnplace.schedules.breadth_first import breadth_first
 from gnnplace.schedules.start_order import start_order
 from gnnplace.step_forms import freed
 
@@ -31,6 +33,8 @@ FAR = 2.0  # times the best start's step: how far behind another is searched fro
 FOR_GIVEN, FOR_GIVEN_ALONE = 0.15, 0.4  # the share of the budget for the given form, and where no rule fits
 REPAIRED, FOR_REPAIRS = 2, 0.2  # how many rules that overflow are repaired, and their share of the budget together
 MOST_STARTS, STARTED_OPS = 12, 200_000  # a start of so many ops has no time to lose to others
+LOOSENED: tuple[CopiesName, ...] = ("anchored", "free")  # what becomes of replicas that stand on a device each
+PARTS = (1.0, 0.5, 0.25, 0.1)  # of a device's last micro-batch but one, which wait for the last
 FOR_CLIMB = 0.5  # the share of a search for ranked moves, before annealing
 FOR_FREE = 0.4  # the share for the best of all starts, whose copies then stand freely
 FOR_ORDER = 0.1  # the share at the end for the order of ops
@@ -118,8 +122,10 @@ class _Run:
         assert copies is not None
         if copies.placed != "whole" or copies.one_home:
             yield form, placement
-        elif (proposal := loosened(form, placement, self._evaluate)) is not None:
-            yield proposal
+        else:
+            for copies_stand in LOOSENED:
+                if (proposal := loosened(form, placement, self._evaluate, copies_stand)) is not None:
+                    yield proposal
 
     def _orders(self, form: Problem, placement: Placement) -> Iterator[Placement]:
         """The placement in the order in which its ops ran, and in orders of its own."""
@@ -130,6 +136,11 @@ class _Run:
         if result.timeline is not None:
             order = start_order(form.graph, result.timeline)
             yield Placement(placement.device, "given", order)
+            others = [breadth_first(form.graph, placement.device, result.timeline, part) for part in PARTS]
+            orders = [Placement(placement.device, "given", each) for each in others if each is not None]
+            scores = [score(form, each) for each in self._evaluate(form, orders)]
+            if scores and (least := min(scores)) < score(form, result):
+                yield orders[scores.index(least)]
             if placement.schedule == "in-order":
                 yield Placement(placement.device, "in-order", order)
         yield scheduled(placement, rule_of(placement.schedule))

@@ -17,6 +17,7 @@ from gnnplace.baselines.data_parallel.hybrid import expert_parallel, hybrid
 from gnnplace.baselines.data_parallel.layer_shares import layer_shares
 from gnnplace.baselines.data_parallel.one_card import one_card
 from gnnplace.baselines.pipelines.pipedream import pipedream
+from gnnplace.choices import FREELY
 from gnnplace.constraints import Stages
 from gnnplace.placement import check
 from gnnplace.portfolio import planners
@@ -97,7 +98,7 @@ def breaks(problem: Problem, proposed: Candidate, stages: Stages | None = None) 
         return fault
     if stages is None or not stages.binding or copies is None:
         return None
-    number = None if copies.placed in ("free", "fetched") else runs(form.graph, placement.device)
+    number = None if copies.placed in FREELY else runs(form.graph, placement.device)
     if number is None:
         return "a device has several runs of modules, or a module is on several devices"
     return None if number <= stages.most else f"{number} stages, where at most {stages.most} are allowed"

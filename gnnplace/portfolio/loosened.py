@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gnnplace.choices import CopiesName
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Proposal
@@ -14,7 +15,9 @@ from gnnplace.schedules.moments import by_moment, raised
 from gnnplace.step_forms import freed
 
 
-def loosened(form: Problem, placement: Placement, evaluate: Evaluator) -> Proposal | None:
+def loosened(
+    form: Problem, placement: Placement, evaluate: Evaluator, copies_stand: CopiesName = "free"
+) -> Proposal | None:
     """The placement with free copies, whose ops have the order in which they ran; None without a step.
 
     The form has several replicas with copies "whole" and without layers at one home.
@@ -23,7 +26,7 @@ def loosened(form: Problem, placement: Placement, evaluate: Evaluator) -> Propos
     copies = form.graph.copies
     if result.timeline is None or copies is None:
         return None
-    free = freed(form)
+    free = freed(form, copies_stand)
     graph, of_free = free.graph, free.graph.copies
     assert of_free is not None
     replica, first = np.unique(copies.replica, return_index=True)

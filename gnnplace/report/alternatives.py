@@ -28,7 +28,7 @@ WORDS = {
     "heuristic": "one batch, best heuristic",
 }
 PIPELINES = ("gpipe", "1f1b", "graphpipe", "interleaved-1f1b", "zb-h1", "zb-v", "v-half")
-STANDS = {"free": ", weights kept", "fetched": ", weights fetched for each use"}
+STANDS = {"free": ", weights kept", "anchored": ", weights kept", "fetched": ", weights fetched for each use"}
 HEADER = ("what people do", "M", "micro-batch\nms", "step\nms", "peak GiB of the\nfullest device", "least used",
           "micro-batches on each device")  # fmt: skip
 

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Int64, Integer
 
-from gnnplace.choices import CopiesName
+from gnnplace.choices import AT_HOME, FREELY, CopiesName
 from gnnplace.graph import (
     CONTROL,
     MAX_BYTES,
@@ -236,10 +236,11 @@ class Copying:
         again = self.repeated[self._source]
         if self.placed == "together":  # an op without a group is one with its copies
             group = np.where(again & (group == NONE), len(groups.values) + self._source, group)
-        if self.placed == "whole":
-            apart = (graph.allowed.index != NONE) | self._at_one_home | self.families.near
+        if self.placed in AT_HOME:
+            free = self.repeated if self.placed in FREELY else self.families.near
+            apart = (graph.allowed.index != NONE) | self._at_one_home | free
             group = np.where(apart[self._source], group, WHOLE)
-        copy = np.where(again & (self.placed in ("free", "fetched")), self._micro_batch, NONE)
+        copy = np.where(again & (self.placed in FREELY), self._micro_batch, NONE)
         replica = np.where(self._at_one_home[self._source] | (copy != NONE), NONE, self._replica)
         keys, index = np.unique(np.stack([group, replica, copy], axis=1), axis=0, return_inverse=True)
         names = [

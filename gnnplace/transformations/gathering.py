@@ -13,6 +13,7 @@ from math import prod
 import numpy as np
 from jaxtyping import Int64, Integer
 
+from gnnplace.choices import AT_HOME
 from gnnplace.graph import MAX_OPS, NONE, ComputationGraph, Op, Output
 from gnnplace.transformations.copying import Copying
 from gnnplace.transformations.families import ONE_HOME
@@ -26,7 +27,7 @@ class Gathering:
 
     def __init__(self, copies: Copying) -> None:
         self._copies, self._graph, self._assembly = copies, copies.graph, copies.assembly
-        self._is_whole = copies.placed == "whole"
+        self._is_whole, self._is_at_home = copies.placed == "whole", copies.placed in AT_HOME
         self._partial: list[tuple[int, Integer[np.ndarray, " readers"]]] = []  # what a ring sums, its readers
 
     def step(self) -> ComputationGraph:
@@ -159,7 +160,7 @@ class Gathering:
         shape = of_one.shape and (of_one.shape[0] * number, *of_one.shape[1:])
         rows, at = replace(of_one, bytes=of_one.bytes * number, shape=shape), dict[int, tuple[int, int]]()
         for replica in copies.families.replicas(family):
-            home = self._home(readers, replica) if self._is_whole else None
+            home = self._home(readers, replica) if self._is_at_home else None
             like = self._like(output, f"/concat{index or ''}{copies.tag(family, replica)}", home)
             concat = replace(like, kind="concat", canonical_kind="concat", flops=0, outputs=(rows,))
             together = copies.add(concat, op, NONE, replica)
@@ -182,7 +183,7 @@ class Gathering:
         graph, like = self._graph, replace(self._output(output), is_result=is_result)
         op = int(graph.output_op[output])
         kinds = graph.allowed[op]
-        if self._is_whole and kinds is not None:
+        if self._is_at_home and kinds is not None:
             colocation = None  # a replica stands on any kind
         return Op(
             f"{graph.op_names[op]}{suffix}", "sum", (like,),
@@ -208,7 +209,7 @@ class Gathering:
     def _home(self, readers: Integer[np.ndarray, " readers"], replica: int) -> str | None:
         """The colocation group of a sum: of the replica, if it is whole, or of the family's first update with one."""
         graph, family = self._graph, self._family(readers)
-        if self._is_whole and family != ONE_HOME:
+        if self._is_at_home and family != ONE_HOME:
             return f"@r{replica}"
         ours = readers[self._copies.family[readers] == family]
         updates = ours[graph.phase.among(["update"])[ours] & (graph.colocation.index[ours] != NONE)]

@@ -27,7 +27,8 @@ def micro_batches(
     Args:
         copies: "together": all copies of an op stand on one device; "free": a copy may stand anywhere, to which weights
             are sent and from which gradients come back; "fetched": free, and a weight is sent anew for each micro-batch
-            and pass, not kept for the step; "whole": all ops stand on one device
+            and pass, not kept for the step; "anchored": free, but what runs once stands on one device; "whole": all
+            ops do
         shared: the names of inputs that all micro-batches read; scalar inputs are always shared
 
     Raises ValueError for a number below 1, for a step that is too large, for a graph whose phases don't tell what runs

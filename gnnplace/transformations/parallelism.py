@@ -22,7 +22,8 @@ class Parallelism:
             given is that of one
         copies: "together": all copies of an op stand on one device; "free": each may stand anywhere, and a weight that
             is sent there is kept for the step; "fetched": free, and a weight is sent anew for each micro-batch and
-            pass; "whole": all ops of a replica stand on one device
+            pass; "anchored": free, but what runs once on a replica (weights, sums, updates) stands on one device;
+            "whole": all ops of a replica do
         shared: names of inputs that all micro-batches read; scalar inputs are always shared
         replicas: how many copies of the variables and their update there are, at most one for each micro-batch
         shares: the micro-batches of each replica; as equal as possible unless given

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Int64
 
+from gnnplace.choices import FREELY
 from gnnplace.graph import NONE, Categorical, ComputationGraph
 from gnnplace.units.modules import modules
 from gnnplace.units.units import colocation_closure
@@ -33,7 +34,7 @@ def together(graph: ComputationGraph, part: Int64[np.ndarray, " ops_of_one"]) ->
     kept, of_batch = number != NONE, ~added & (copies.micro_batch != NONE)
     works = of_batch & ~graph.canonical_kind.among(["input"])
     yield np.where(kept & works, number * copies.micro_batches + copies.micro_batch, NONE)
-    at_home = ~of_batch | (copies.placed not in ("free", "fetched"))
+    at_home = ~of_batch | (copies.placed not in FREELY)
     yield np.where(kept & at_home, number * copies.replicas + copies.replica, NONE)
 
 

@@ -12,6 +12,7 @@ from gnnplace.baselines.annealing import annealing
 from gnnplace.baselines.ranked_climb import ranked_climb
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.costs.roofline import problem
+from gnnplace.placement import check
 from gnnplace.portfolio import forms
 from gnnplace.portfolio.halving import halved
 from gnnplace.portfolio.loosened import loosened
@@ -56,6 +57,22 @@ def test_the_order_in_which_ops_started_gives_the_same_step():
     (step,) = simulate(rule.form, [rule.placement], timeline=True)
     again = replace(rule.placement, schedule="given", priority=start_order(rule.form.graph, step.timeline))
     assert simulate(rule.form, [again])[0].step_time_ns == step.step_time_ns
+
+
+def test_anchored_replicas_take_the_same_step_and_a_copy_of_theirs_may_move():
+    given = posed(cards=2)
+    rule = forms.by_rule("ddp", given, simulate)
+    anchored = loosened(rule.form, rule.placement, simulate, "anchored")
+    graph = anchored.problem.graph
+    assert graph.op_names == rule.form.graph.op_names and graph.copies.placed == "anchored"
+    (step,) = simulate(anchored.problem, [anchored.placement])
+    assert step.step_time_ns == rule.result.step_time_ns
+    device = anchored.placement.device.copy()
+    device[graph.op_names.index("f1@0")] ^= 1
+    assert check(anchored.problem, replace(anchored.placement, device=device)) is None
+    device = device.copy()
+    device[graph.op_names.index("w1@r0")] ^= 1
+    assert check(anchored.problem, replace(anchored.placement, device=device)) is not None
 
 
 def test_loosened_replicas_compute_what_whole_ones_do():

@@ -16,10 +16,10 @@ from gnnplace.units.units import allowed, units
 
 def every_form(number: int, shared: tuple[str, ...] = (), layers: Sequence[str] = ()) -> Iterator[Parallelism]:
     """Forms of so many micro-batches: one replica, and all shares of several, with these layers at one home or not."""
-    for copies in ("together", "free", "fetched", "whole"):
+    for copies in ("together", "free", "fetched", "anchored", "whole"):
         yield Parallelism(number, copies, shared)
     for shares in _shares(number):
-        for copies in ("together", "free", "whole"):
+        for copies in ("together", "free", "anchored", "whole"):
             for homes in {(), tuple(layers)}:
                 yield Parallelism(number, copies, shared, len(shares), shares, homes)
 

@@ -300,9 +300,10 @@ class Step:
         op, repeated = self.parts.ops[i], i not in self.parts.once
         if i in self.home:
             return op.colocation
-        if self.copies == "whole" and op.allowed is None and not (repeated and i in self.named):
+        free = repeated and (i in self.named or self.copies == "anchored")
+        if self.copies in ("whole", "anchored") and op.allowed is None and not free:
             return self.whole(r)
-        if repeated and self.copies in ("free", "fetched"):
+        if repeated and self.copies in ("free", "fetched", "anchored"):
             return None if op.colocation is None else f"{op.colocation}@{m}"
         alone = f"{op.name}@" if repeated and self.copies == "together" else None
         return self.on(op.colocation or alone, r)
@@ -322,7 +323,7 @@ class Step:
         op = self.parts.ops[i]
         flops = 0 if kind == "concat" else elements(op.outputs[k])
         canonical = "concat" if kind == "concat" else "elementwise"
-        if self.copies == "whole" and op.allowed is not None:
+        if self.copies in ("whole", "anchored") and op.allowed is not None:
             fields["colocation"] = None
         return Op(name, kind, flops=flops, canonical_kind=canonical, phase=op.phase, layer=op.layer, block=op.block,
                   allowed=op.allowed, **fields)  # fmt: skip
@@ -335,7 +336,7 @@ class Step:
     def concat(self, i: int, k: int, _: int, r: int) -> Op:
         output = self.grown(replace(self.parts.ops[i].outputs[k], alias_of=None, is_result=False))
         family, group = self.rows_of[i, k], None
-        if self.copies == "whole":
+        if self.copies in ("whole", "anchored"):
             group = self.with_update(self.row_readers((i, k)), family, r) if family == HOME else self.whole(r)
         name = self.name(i, k, "concat") if family == HOME else self.on(self.name(i, k, "concat"), r)
         return self.added(name, "concat", i, k, outputs=(output,), colocation=group)
@@ -352,7 +353,9 @@ class Step:
 
     def group_of_sum(self, tensor: Tensor, r: int) -> str | None:
         family = self.sums_of[tensor]
-        return self.whole(r) if self.copies == "whole" and family != HOME else self.with_update(self.adders(tensor), family, r)
+        return (
+            self.whole(r) if self.copies in ("whole", "anchored") and family != HOME else self.with_update(self.adders(tensor), family, r)
+        )
 
     def with_update(self, readers: set[int], family: Family, r: int) -> str | None:
         """The group of the first update of a family among these ops that has one."""

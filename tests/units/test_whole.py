@@ -18,6 +18,7 @@ WEIGHT = "w0 w0/read u0 g0/sum@1"
 FORMS = {
     Parallelism(2): [f"{WEIGHT} f0@0 b0@0 g0@0 loss@0 loss/mean@0 f0@1 b0@1 g0@1 loss@1 loss/mean@1", "x@0 x@1"],
     Parallelism(2, "free"): [WEIGHT, "f0@0 b0@0 g0@0 loss@0 loss/mean@0", "f0@1 b0@1 g0@1 loss@1 loss/mean@1"],
+    Parallelism(2, "anchored"): [WEIGHT, "f0@0 b0@0 g0@0 loss@0 loss/mean@0", "f0@1 b0@1 g0@1 loss@1 loss/mean@1"],
     Parallelism(2, "fetched"): [
         f"{WEIGHT} w0/read/fetch@0 w0/read/fetch@0b w0/read/fetch@1 w0/read/fetch@1b",
         "f0@0 b0@0 g0@0 loss@0 loss/mean@0",
