@@ -27,10 +27,10 @@ def asked(seed: int) -> tuple[ComputationGraph, Parallelism]:
     sources = np.flatnonzero(graph.canonical_kind.among(["input"]) & (np.diff(graph.in_ptr) == 0))
     inputs = [graph.op_names[op] for op in sources]
     shared = random.sample(inputs, random.randint(0, len(inputs))) if random.random() < 0.3 else []
-    shares = tuple(random.randint(1, 2) for _ in range(random.choice([1, 1, 2, 2, 3, 4, 4, 6])))
+    shares = tuple(random.randint(1, 2) for _ in range(random.choice([1, 1, 1, 2, 2, 3, 4, 4, 6])))
     if len(shares) == 1:
         return graph, Parallelism(
-            random.choice([2, 2, 3, 4]), random.choice(["together", "free", "fetched", "anchored", "whole"]), tuple(shared)
+            random.choice([2, 2, 3, 4]), random.choice(["together", "free", "fetched", "fetched", "anchored", "whole"]), tuple(shared)
         )
     layers = sorted({graph.layer[op] or "" for op in np.flatnonzero(variables(graph)).tolist()} - {""})
     homes = random.sample(layers, random.randint(0, len(layers))) if random.random() < 0.6 else []
@@ -84,7 +84,7 @@ def test_random_graphs(seeds: range) -> None:
         assert not step_differences(ours, theirs), f"seed {seed}"
         seen.update(_features(ours))
     least = {"refused": 0.05, "sum": 0.2, "sum elsewhere": 0.1, "concat": 0.15, "mean": 0.2, "running": 0.15, "split": 0.1, "scalar": 0.2}
-    least |= {"reduce": 0.15, "across": 0.05, "flat": 0.1, "bucket1": 0.05, "fetch": 0.04, "one home": 0.1, "families": 0.1}
+    least |= {"reduce": 0.15, "across": 0.05, "flat": 0.1, "bucket1": 0.03, "fetch": 0.04, "one home": 0.1, "families": 0.1}
     assert all(seen[what] >= share * len(seeds) for what, share in least.items()), seen
 
 
