@@ -26,14 +26,14 @@ def breadth_first(
     copies, start = graph.copies, timeline.start_ns
     if copies is None:
         return None
-    own = np.flatnonzero((copies.micro_batch != NONE) & ~copies.added)
+    works = np.flatnonzero((copies.micro_batch != NONE) & ~copies.added)
     moment = np.where(copies.added, 0, start)  # what is added comes as soon as it can
-    pairs = _last_two(copies.micro_batch[own], device[own], start[own], timeline.end_ns[own])
+    pairs = _last_two(copies.micro_batch[works], device[works], start[works], timeline.end_ns[works])
     for before, last in pairs:
-        ops = own[copies.micro_batch[own] == last]
+        ops = works[copies.micro_batch[works] == last]
         of_source = np.full(copies.original.num_ops + 1, NONE, dtype=np.int64)
         of_source[copies.source[ops]] = start[ops]
-        all_before = own[copies.micro_batch[own] == before]
+        all_before = works[copies.micro_batch[works] == before]
         begin, end = start[all_before].min(), timeline.end_ns[all_before].max()
         waits = all_before[start[all_before] >= end - part * (end - begin)]
         at = of_source[copies.source[waits]]
@@ -42,10 +42,10 @@ def breadth_first(
 
 
 def _last_two(
-    micro_batch: Int32[np.ndarray, " own"],
-    device: Int32[np.ndarray, " own"],
-    start: Int64[np.ndarray, " own"],
-    end: Int64[np.ndarray, " own"],
+    micro_batch: Int32[np.ndarray, " works"],
+    device: Int32[np.ndarray, " works"],
+    start: Int64[np.ndarray, " works"],
+    end: Int64[np.ndarray, " works"],
 ) -> list[tuple[int, int]]:
     """The last two micro-batches of each device that has two, by their first starts."""
     busy = np.zeros((int(micro_batch.max()) + 1, int(device.max()) + 1), dtype=np.int64)

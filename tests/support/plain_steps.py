@@ -1,6 +1,6 @@
 """Steps of micro-batches and replicas in the plain implementation: docs/execution-model.md#micro-batches.
 
-Ops of the step are keys, and each rule is asked of every key.
+Ops of the step are keys, and each rule is asked of every key. All rules ask each other, so they stand in one file.
 """
 
 from __future__ import annotations
