@@ -7,6 +7,7 @@ since critical paths would put all forward passes first and fill the memories.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -102,7 +103,10 @@ class _Run:
         return repairs
 
     def starts(self, rivals: Sequence[Candidate]) -> list[Candidate]:
-        """The starts of searches, best first: rivals that are not far behind, in forms whose copies move."""
+        """The starts of searches, best first: rivals that are not far behind, in forms whose copies move.
+
+        At most half of them are of one planner, so that a large graph, for which there are few, has several.
+        """
         behind = _behind(min(rivals, key=BY_SCORE))
         near = [each for each in sorted(rivals, key=BY_SCORE) if each.score <= behind.score]
         started = dict[object, Candidate]()
@@ -113,7 +117,12 @@ class _Run:
                     if start.score <= behind.score:
                         started.setdefault((id(form), identity(ordered)), start)
         most = max(2, min(MOST_STARTS, STARTED_OPS // self._problem.num_ops))
-        return sorted(started.values(), key=BY_SCORE)[:most]
+        chosen, of_planner = list[Candidate](), Counter[str]()
+        for start in sorted(started.values(), key=BY_SCORE):
+            if of_planner[start.planner] < max(1, most // 2) and len(chosen) < most:
+                chosen.append(start)
+                of_planner[start.planner] += 1
+        return chosen
 
     def _loosened(self, rival: Candidate) -> Iterator[tuple[Problem, Placement]]:
         """The candidate in a form in which a search can move something."""
