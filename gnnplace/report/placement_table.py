@@ -101,6 +101,8 @@ def in_words(problem: Problem, placement: Placement) -> str:
     names, device = problem.cluster.device_names, devices_of_modules(problem.graph, placement.device)
     graph_modules = modules(problem.graph)
     match granularity(problem, placement):
+        case "stage" if len(cards := _of_replicas(problem.graph, placement)) > 1:
+            return f"stages: the whole network, a replica on each of {', '.join(names[card] for card in cards)}"
         case "stage":
             begins = [0, *(np.flatnonzero(np.diff(device)) + 1).tolist()]
             return "stages: " + ", ".join(
@@ -111,6 +113,14 @@ def in_words(problem: Problem, placement: Placement) -> str:
             return f"modules: each of {graph_modules.num_modules:,} is on one device{apart}"
         case _:
             return f"ops: {int((device == NONE).sum()):,} of {graph_modules.num_modules:,} modules are split"
+
+
+def _of_replicas(graph: ComputationGraph, placement: Placement) -> list[int]:
+    """The device of each replica; empty if a replica has several, or the graph is a step of one micro-batch."""
+    if (copies := graph.copies) is None:
+        return []
+    pairs = np.unique(np.stack([copies.replica, placement.device]), axis=1)
+    return pairs[1].tolist() if pairs.shape[1] == copies.replicas else []
 
 
 def _rows(problem: Problem, placement: Placement, depth: int) -> list[LayerRow]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import numpy as np
 from support.graphs import equal_gpus
 
+import gnnplace as gp
+from gnnplace.baselines.data_parallel.ddp import ddp
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import Placement
+from gnnplace.portfolio.planners import PIPELINES
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
-from gnnplace.report.placement_table import MOST_ROWS, _labels, beside_one_device, layer_rows
+from gnnplace.report.placement_table import MOST_ROWS, _labels, beside_one_device, in_words, layer_rows
+from gnnplace.simulator.simulator import simulate
 
 
 def chain(layers: list[str | None], kind: str = "MatMul") -> Problem:
@@ -60,3 +64,11 @@ def test_a_placement_is_compared_with_the_fastest_device_alone():
 def test_a_bound_that_is_reached_says_that_no_placement_is_faster():
     assert terminal.bounded(2_000_000, "paths", 0.0) == "2.000 ms (paths), reached: no placement is faster"
     assert terminal.bounded(2_000_000, "paths", 0.25).endswith("still gain 25.0 % at most")
+
+
+def test_replicas_are_named_by_their_devices():
+    posed = gp.problem("squeezenet", "k40-2", micro_batches=2)
+    replicated = ddp(posed, simulate)
+    assert in_words(*replicated) == "stages: the whole network, a replica on each of gpu:0, gpu:1"
+    pipeline = PIPELINES["1f1b"](posed, simulate)
+    assert "replica" not in in_words(posed, pipeline)
