@@ -184,3 +184,18 @@ def test_homes_even_out_work():
     row = replace(layer_row(posed), single=(np.array([0]), np.array([1])))
     homes = search.SharesSearch(posed, simulate, row).with_homes(np.tile([2, 2], (4, 1)), np.ones(2, dtype=bool))
     assert homes.tolist() == [[4, 0], [0, 4], [2, 2], [2, 2]]
+
+
+def test_rings_of_nodes_are_weighed_as_they_send():
+    """A gradient of 1,000 bytes on each of two layers: in a node 2 (2 - 1) / 2 of it, between nodes as much, by a link for all."""
+    posed = problem(micro_batches(layered(2), 4), two_nodes(100_000_000))
+    row = layer_row(posed)
+    estimate = LayerEstimate(posed.cluster, row, 4)
+    everywhere, first_node = np.ones((1, len(row.names), 4), dtype=np.int64), np.zeros((1, len(row.names), 4), dtype=np.int64)
+    first_node[:, :, :2] = 2
+    summed = row.summed_bytes.sum()
+    assert summed == 2000
+    for shares, between in ((everywhere, summed * 10), (first_node, 0)):
+        links = estimate._links(shares)[0]
+        assert links[0, 1] == links[1, 0] == summed and links[0, 2] == links[1, 3] == between and links[0, 3] == 0
+    assert estimate._links(first_node)[0][2:].sum() == 0
