@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from math import ceil
 
 from gnnplace.baselines.reorder import reordered
 from gnnplace.baselines.searching.budget import Budget
@@ -105,7 +106,8 @@ class _Run:
     def starts(self, rivals: Sequence[Candidate]) -> list[Candidate]:
         """The starts of searches, best first: rivals that are not far behind, in forms whose copies move.
 
-        At most half of them are of one planner, so that a large graph, for which there are few, has several.
+        At most half of them are of one planner, and of one schedule, so that a large graph, for which there are few,
+        has several of both.
         """
         behind = _behind(min(rivals, key=BY_SCORE))
         near = [each for each in sorted(rivals, key=BY_SCORE) if each.score <= behind.score]
@@ -117,11 +119,12 @@ class _Run:
                     if start.score <= behind.score:
                         started.setdefault((id(form), identity(ordered)), start)
         most = max(2, min(MOST_STARTS, STARTED_OPS // self._problem.num_ops))
-        chosen, of_planner = list[Candidate](), Counter[str]()
+        chosen, alike = list[Candidate](), Counter[str]()
         for start in sorted(started.values(), key=BY_SCORE):
-            if of_planner[start.planner] < max(1, most // 2) and len(chosen) < most:
+            kinds = start.planner, start.placement.schedule
+            if max(alike[kind] for kind in kinds) < ceil(most / 2) and len(chosen) < most:
                 chosen.append(start)
-                of_planner[start.planner] += 1
+                alike.update(kinds)
         return chosen
 
     def _loosened(self, rival: Candidate) -> Iterator[tuple[Problem, Placement]]:
