@@ -22,6 +22,7 @@ from gnnplace.baselines.data_parallel.shares import shares
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.clock import processor_s
 from gnnplace.bounds.bounds import bound_of_forms, bound_of_forms_name, lower_bound
+from gnnplace.constraints import Constraint, constrained
 from gnnplace.costs.roofline import problem
 from gnnplace.portfolio import forms
 from gnnplace.portfolio.candidates import Candidate, candidate
@@ -75,8 +76,9 @@ def posed(graph: str, cluster: str, micro_batches: int) -> Problem:
 
 
 def bound(posed: Problem) -> Cell:
-    """A bound on every form of a step."""
-    return {"bound_ns": bound_of_forms(posed), "bound": bound_of_forms_name(posed)}
+    """A bound on every form of a step, and one on those that use accelerators alone, as people do."""
+    alone = constrained(posed, Constraint(accelerators_only=True)).problem
+    return {"bound_ns": bound_of_forms(posed), "bound": bound_of_forms_name(posed), "accelerators_ns": bound_of_forms(alone)}
 
 
 def with_bounds() -> dict[str, Cell]:
@@ -152,13 +154,15 @@ def _table(cells: Sequence[Cell]) -> str:
         staged = "-" if cell["micro_batches"] == 1 else "no room" if pipeline is None else f"{ratio(pipeline[1], cell)} ({pipeline[0]})"
         winner = cell["best"]
         form = "" if winner["form"] is None else f", {winner['form']}"
+        alone = cell.get("accelerators_ns")
         peak = "-" if winner["peak_bytes"] is None else f"{winner['peak_bytes'] / 2**30:.1f}"
         rows.append([
-            cell["graph"], f"{cell['bound_ns'] / 1e6 / cell['micro_batches']:.2f}", *shown, staged,
+            cell["graph"], f"{cell['bound_ns'] / 1e6 / cell['micro_batches']:.2f}",
+            "-" if alone is None else f"{alone / cell['bound_ns']:.2f}", *shown, staged,
             f"**{ratio(winner, cell)}** ({winner['by'].removeprefix('best: ').split(' from ')[0]}{form})", peak,
         ])  # fmt: skip
     return results.markdown_table(
-        ["graph", "bound, ms a micro-batch", ONE_CARD, LAYERS, *RULES, "best pipeline", "`best`", "its peak, GiB"], rows
+        ["graph", "bound, ms a micro-batch", "without CPUs", ONE_CARD, LAYERS, *RULES, "best pipeline", "`best`", "its peak, GiB"], rows
     )
 
 
@@ -177,8 +181,18 @@ def summary(cells: Sequence[Cell]) -> str:
         f"`best` is no worse than the best rule on {len(both) - worse} of {len(both)}; it takes "
         f"{median(gains) if gains else 1:.3f} times as long in the median, at most 0.95 times on {sum(gain <= 0.95 for gain in gains)}.",
         f"On {only} no rule fits and `best` does; on {nothing} nothing fits.",
+        *_without_cpus(several),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
+
+
+def _without_cpus(cells: Sequence[Cell]) -> list[str]:
+    """How near `best` comes to a bound on what accelerators alone can do."""
+    over = [cell["best"]["step_ns"] / cell["accelerators_ns"] for cell in cells if "accelerators_ns" in cell and cell["best"]["step_ns"]]
+    if not over:
+        return []
+    near, below = (sum(each <= most for each in over) for most in (NEAR, 1))
+    return [f"Without CPUs the bound is larger: of {len(over)} steps `best` is within {NEAR} of that on {near}, and below it on {below}."]
 
 
 def main() -> None:
