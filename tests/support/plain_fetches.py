@@ -46,7 +46,7 @@ def fetched(step: Step, ops: list[Op], edges: list[Edge]) -> tuple[list[Op], lis
 
 
 def places(number: int, edges: list[Edge]) -> dict[int, tuple[int, int]]:
-    """By op the number of edges on the longest path to it, and its number."""
+    """By op the number of edges on the longest path to it, and its number. Raises ValueError for a cycle."""
     before: list[set[int]] = [set() for _ in range(number)]
     for s, _, d in edges:
         before[d].add(s)
@@ -55,5 +55,7 @@ def places(number: int, edges: list[Edge]) -> dict[int, tuple[int, int]]:
         found = {
             i: max((level[s] + 1 for s in before[i]), default=0) for i in range(number) if i not in level and before[i] <= level.keys()
         }
+        if not found:
+            raise ValueError("the step has a cycle")
         level |= found
     return {i: (level[i], i) for i in level}
