@@ -37,7 +37,7 @@ def reformed(problem: Problem, graph: ComputationGraph) -> Problem:
 
 
 def freed(problem: Problem, copies_stand: CopiesName = "free") -> Problem:
-    """The problem in the form in which copies stand freely, or otherwise."""
+    """The problem in its form, but with copies that stand freely, or as `copies_stand` says."""
     copies = problem.graph.copies
     assert copies is not None
     return reformed(problem, replace(Parallelism.in_graph(problem.graph), copies=copies_stand).of(copies.original))

@@ -140,7 +140,7 @@ class _Run:
                     yield proposal
 
     def _orders(self, form: Problem, placement: Placement) -> Iterator[Placement]:
-        """The placement in the order in which its ops ran, and in orders of its own."""
+        """The placement in the order in which its ops ran, breadth-first if that is faster, and in its own orders."""
         if not self.open:
             yield scheduled(placement, self._options.schedule)
             return

@@ -1,6 +1,7 @@
 """Replicas whose ops all stand on one device each, as replicas of which single copies may stand elsewhere.
 
-The step is the same but for rings: gradients that may stand on different devices are not in one bucket.
+The step is the same; with free copies but for rings: gradients that may stand on different devices are not in one
+bucket.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from gnnplace.step_forms import freed
 def loosened(
     form: Problem, placement: Placement, evaluate: Evaluator, copies_stand: CopiesName = "free"
 ) -> Proposal | None:
-    """The placement with free copies, whose ops have the order in which they ran; None without a step.
+    """The placement with copies free or anchored, whose ops have the order in which they ran; None without a step.
 
     The form has several replicas with copies "whole" and without layers at one home.
     """

@@ -14,8 +14,10 @@ from gnnplace.baselines.searching.budget import Budget
 from gnnplace.costs.roofline import problem
 from gnnplace.placement import check
 from gnnplace.portfolio import forms
+from gnnplace.portfolio.best_form import _Run
 from gnnplace.portfolio.halving import halved
 from gnnplace.portfolio.loosened import loosened
+from gnnplace.portfolio.portfolio import Options
 from gnnplace.schedules.start_order import start_order
 from gnnplace.simulator.simulator import simulate
 from gnnplace.transformations.micro_batches import micro_batches
@@ -57,6 +59,14 @@ def test_the_order_in_which_ops_started_gives_the_same_step():
     (step,) = simulate(rule.form, [rule.placement], timeline=True)
     again = replace(rule.placement, schedule="given", priority=start_order(rule.form.graph, step.timeline))
     assert simulate(rule.form, [again])[0].step_time_ns == step.step_time_ns
+
+
+def test_a_start_where_gradients_wait_for_links_has_a_breadth_first_order():
+    given = problem(micro_batches(layered(3, weight=2**20), 4), equal_gpus(2, bandwidth=3 * 10**10))
+    rule = forms.by_rule("ddp", given, simulate)
+    search = _Run(given, simulate, Budget(evaluations=100), Options(forms=True))
+    steps = [simulate(rule.form, [order])[0].step_time_ns for order in search._orders(rule.form, rule.placement)]
+    assert len(steps) == 3 and steps[1] < steps[0] == rule.result.step_time_ns  # the last one by a rule
 
 
 def test_anchored_replicas_take_the_same_step_and_a_copy_of_theirs_may_move():

@@ -50,6 +50,14 @@ def test_shares_follow_the_speeds_of_cards_and_halves_take_the_fastest():
     ]  # fmt: skip
 
 
+def test_a_ring_of_v100s_sends_over_nvlink_alone():
+    posed = gp.problem("squeezenet", cluster="v100-8", micro_batches=8)
+    proposal = replicated_on(posed, next(iter(shares(posed))))
+    (step,) = simulate(proposal.problem, [proposal.placement], timeline=True)
+    links = posed.cluster.link_index[step.timeline.transfer_src, step.timeline.transfer_dst]
+    assert len(links) > 100 and {posed.cluster.links[link].bandwidth_bytes_per_s for link in links.tolist()} == {50 * 10**9}
+
+
 def test_replicas_of_a_node_sum_in_a_ring_of_their_own():
     posed = gp.problem("gpt2", cluster="2 nodes of 2x t4, pcie3, ethernet-10", micro_batches=8)
     proposal = ddp(posed, simulate)
