@@ -192,7 +192,8 @@ class _Climb:
         """The pool with new moves. No move leads to a placement in `seen`, and no two to the same placement."""
         if pool is None:
             return self._fresh(here, self.drawn, seen)
-        there = [int(hash_of(here.device)) ^ change for change in pool.moves.change.tolist()]
+        word = int(hash_of(here.device))
+        there = [word ^ change for change in pool.moves.change.tolist()]
         new = self._fresh(here, self.drawn // 2, seen.union(there))
         return pool.some(np.flatnonzero(unknown(there, seen))).joined(new)
 
