@@ -48,6 +48,7 @@ from gnnplace.bounds.load import best_prices, load_ns, loads, op_prices
 from gnnplace.bounds.paths import Ends, best_window, ends, split_ns, through_ns
 from gnnplace.bounds.relaxed import NEVER, Relaxed, relaxed
 from gnnplace.cluster import MAX_BYTES, Cluster
+from gnnplace.constraints import Constraint, constrained
 from gnnplace.costs.fused_ops import parts
 from gnnplace.fusion.rules import rules
 from gnnplace.graph import NONE, ComputationGraph
@@ -95,6 +96,24 @@ def bound_of_forms_name(problem: Problem) -> str:
     """The name of the largest lower bound on the steps in every form; the first on a tie."""
     by_name = _of_forms(problem)
     return max(by_name, key=lambda name: by_name[name])
+
+
+def bound_without_cpus(problem: Problem) -> int | None:
+    """The largest lower bound in ns on the steps, in every form, that use accelerators alone, as people do.
+
+    None without CPUs beside accelerators, and if some op needs a CPU.
+
+        >>> import gnnplace as gp
+        >>> problem = gp.problem("dlrm", cluster="k40-2", micro_batches=2)
+        >>> bound_without_cpus(problem) >= bound_of_forms(problem)
+        True
+    """
+    if len(problem.cluster.accelerators) == problem.num_devices:
+        return None
+    try:
+        return bound_of_forms(constrained(problem, Constraint(accelerators_only=True)).problem)
+    except ValueError:
+        return None
 
 
 def _of_forms(problem: Problem) -> Mapping[str, int]:

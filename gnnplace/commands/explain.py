@@ -11,6 +11,7 @@ from gnnplace.commands.usage import DONE, Parser, importing
 from gnnplace.report import terminal
 
 if TYPE_CHECKING:
+    from gnnplace.cluster import Cluster
     from gnnplace.formats.placements import About
     from gnnplace.graph import ComputationGraph
     from gnnplace.placement import Placement
@@ -72,7 +73,7 @@ def main(chosen: argparse.Namespace) -> int:
         where, time = f"{step_words.named(graph)} on {problem.cluster.name}", explanation.step_time_ns
         terminal.say(f"{where}: {step_words.for_each(graph, time)}; bound {bound}{step_words.as_given(graph)}", "")
         if pair is not None:
-            _print_beside(pair)
+            _print_beside(pair, problem.cluster, about)
         _print(graph, explanation)
     else:
         _print_part(problem, explanation)
@@ -114,12 +115,13 @@ def _compared(pair: Beside) -> dict[str, object]:
     return {"plan": account("plan"), "rule": account("rule"), "elsewhere": pair.elsewhere._asdict()}
 
 
-def _print_beside(pair: Beside) -> None:
-    from gnnplace.report import beside
+def _print_beside(pair: Beside, cluster: Cluster, about: About) -> None:
+    from gnnplace.report import alternatives, beside
 
     terminal.say(f"Beside {pair.rule.name}, the best rule")
     terminal.print_table(beside.header(pair), beside.rows(pair))
-    terminal.say("", *beside.sentences(pair), "")
+    alone = "" if about.alternatives is None else alternatives.without_cpus(cluster, about.alternatives)
+    terminal.say("", *beside.sentences(pair), *([alone] if alone else []), "")
 
 
 def _document(graph: ComputationGraph, explanation: Explanation | PartExplanation) -> dict[str, object]:

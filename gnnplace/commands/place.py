@@ -374,6 +374,6 @@ def _print_alternatives(cluster: Cluster, beside: Alternatives) -> None:
 
     terminal.say()
     terminal.print_table(alternatives.HEADER, alternatives.rows(cluster, beside.steps))
-    for line in (alternatives.left_out(beside.steps), beside.advice):
+    for line in (alternatives.left_out(beside.steps), alternatives.without_cpus(cluster, beside), beside.advice):
         if line:
             terminal.say(line)

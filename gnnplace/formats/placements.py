@@ -98,10 +98,14 @@ class AlternativeStep(Document):
 
 
 class Alternatives(Document):
-    """What people would do for the step, fastest for a micro-batch first, and what follows from it in one line."""
+    """What people would do for the step, fastest for a micro-batch first, and what follows from it in one line.
+
+    `without_cpus_ns` is a lower bound on the plan's step, in every form, if accelerators work alone.
+    """
 
     steps: list[AlternativeStep]
     advice: Text
+    without_cpus_ns: Amount | None = None
 
 
 class PlacementDocument(Document):

@@ -1,6 +1,6 @@
 """What people would do for a step of several micro-batches, beside the plan of `best`: the rules that it has asked.
 
-Nothing is planned or simulated here.
+Nothing is planned or simulated here, but bounded.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Int64
 
+from gnnplace.bounds.bounds import bound_without_cpus
 from gnnplace.choices import BEST
 from gnnplace.cluster import Cluster
 from gnnplace.formats.placements import Alternatives, AlternativeStep
@@ -57,9 +58,12 @@ def described(among: Sequence[Candidate], whole: Cluster) -> Alternatives | None
 
     They are by device of the `whole` cluster. One that a constraint leaves out does nothing.
     """
-    steps = [_step(each.form, each, whole) for each in among if each.form is not None]
-    cluster = next((each.form.cluster for each in among if each.form is not None), None)
-    return None if cluster is None else Alternatives(steps=steps, advice=advice(cluster, steps))
+    forms = [each.form for each in among if each.form is not None]
+    if not forms:
+        return None
+    steps = [_step(form, each, whole) for form, each in zip(forms, among, strict=True)]
+    plan = next(form for form, step in zip(forms, steps, strict=True) if step.plan)
+    return Alternatives(steps=steps, advice=advice(forms[0].cluster, steps), without_cpus_ns=bound_without_cpus(plan))
 
 
 def _step(form: Problem, each: Candidate, whole: Cluster) -> AlternativeStep:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gnnplace.cluster import Cluster
-from gnnplace.formats.placements import AlternativeStep
+from gnnplace.formats.placements import Alternatives, AlternativeStep
 from gnnplace.report import terminal
 
+HELPS = 0.01  # of a step: a CPU that computes so long is worth a word
 MOST_PIPELINES = 3  # in a table; more say little beside the best
 # what people call the rules that planners follow
 WORDS = {
@@ -71,6 +72,39 @@ def left_out(steps: Sequence[AlternativeStep]) -> str:
     kept = [step.planner for step in shown(steps)]
     names = [word(step) for step in steps if step.planner not in kept]
     return f"other pipelines, none of them better: {', '.join(names)}" if names else ""
+
+
+def without_cpus(cluster: Cluster, beside: Alternatives) -> str:
+    """How far the plan and the best rule are from what accelerators alone could do, in a line; empty if unknown."""
+    plan = next(step for step in beside.steps if step.plan)
+    if beside.without_cpus_ns is None or plan.step_time_ns is None or plan.infeasible is not None:
+        return ""
+    least_ns = beside.without_cpus_ns / plan.micro_batches
+    rule = next((step for step in beside.steps if not step.plan and step.infeasible is None), None)
+    over = "" if rule is None else f"{word(rule)} takes {_beyond(rule, least_ns)}, "
+    helps = ", ".join(f"{use.device} computes for {100 * use.busy:.0f} % of it" for use in _cpus(cluster, plan))
+    return (
+        f"Accelerators alone take at least {terminal.milliseconds(round(least_ns))} for a micro-batch, in every form: "
+        f"{over}this plan {_beyond(plan, least_ns)}{f' ({helps})' if helps else ''}."
+    )
+
+
+def _beyond(step: AlternativeStep, least_ns: float) -> str:
+    """`3.4 % more`, of the time for a micro-batch."""
+    assert step.micro_batch_time_ns is not None
+    beyond = step.micro_batch_time_ns / least_ns - 1
+    return f"{100 * abs(beyond):.1f} % {'less' if beyond < 0 else 'more'}"
+
+
+def _cpus(cluster: Cluster, step: AlternativeStep) -> list[Busy]:
+    """The CPUs that compute for at least `HELPS` of the step."""
+    assert step.step_time_ns is not None
+    shares = [
+        Busy(device.name, step.busy_ns[device.name] / device.streams / max(1, step.step_time_ns))
+        for device in cluster.devices
+        if device.kind == "cpu"
+    ]
+    return [use for use in shares if use.busy >= HELPS]
 
 
 def lacks(cluster: Cluster, step: AlternativeStep) -> tuple[str, int] | None:

@@ -15,7 +15,7 @@ from gnnplace.graph import CONTROL, NONE, Copies
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
-from gnnplace.report.alternatives import amount
+from gnnplace.report.alternatives import HELPS, amount
 from gnnplace.result import StepResult, Timeline
 from gnnplace.simulator.simulator import simulate
 from gnnplace.units.modules import modules
@@ -39,6 +39,7 @@ class Account(NamedTuple):
     Attributes:
         sent_bytes: of `KINDS`; gradients are what sums, rings and updates receive
         full: the device whose memory is fullest, with the share of it that is used at the peak
+        cpus: the share of the step in which each CPU computes
     """
 
     name: str
@@ -48,6 +49,7 @@ class Account(NamedTuple):
     sent_bytes: dict[str, int]
     peak_memory_bytes: dict[str, int]
     full: tuple[str, float]
+    cpus: dict[str, float]
 
     @property
     def each_ns(self) -> float:
@@ -98,15 +100,17 @@ def _account(name: str, problem: Problem, placement: Placement) -> Account:
         raise ValueError(f"{name}: has no step of several micro-batches: {result.infeasible}")
     names, memory = problem.cluster.device_names, problem.cluster.memory_bytes
     share = peaks / np.maximum(1, memory)
-    full = int(np.argmax(share))
+    full, accelerators = int(np.argmax(share)), problem.cluster.accelerators
+    days = {device: _day(placement, timeline, result, device) for device in range(problem.num_devices)}
     return Account(
         name,
         problem.graph.micro_batches,
         result.step_time_ns,
-        {names[d]: _day(placement, timeline, result, d) for d in problem.cluster.accelerators.tolist()},
+        {names[device]: days[device] for device in accelerators.tolist()},
         _sent(problem, problem.graph.copies, placement, timeline),
         dict(zip(names, peaks.tolist(), strict=True)),
         (names[full], float(share[full])),
+        {names[device]: day.busy for device, day in days.items() if device not in accelerators},
     )
 
 
@@ -209,7 +213,7 @@ def rows(pair: Beside) -> list[tuple[str, str, str]]:
 
 
 def sentences(pair: Beside) -> list[str]:
-    """What the numbers say, in two or three sentences."""
+    """What the numbers say, in a few sentences."""
     plan, rule, away = pair.plan, pair.rule, pair.elsewhere
     change = 100 * (1 - plan.each_ns / rule.each_ns)
     than = f"takes {abs(change):.1f} % {'less' if change >= 0 else 'more'} for a micro-batch than {rule.name}"
@@ -222,6 +226,10 @@ def sentences(pair: Beside) -> list[str]:
             f"{away.copies:,} of {away.of:,} copies of modules, {100 * away.work:.0f} % of the work, stand elsewhere "
             f"than {rule.name} would put them: of {most}{more}."
         )
+    for cpu, busy in plan.cpus.items():
+        if busy - rule.cpus[cpu] >= HELPS:
+            theirs = f"for {100 * rule.cpus[cpu]:.0f} %" if rule.cpus[cpu] >= HELPS else "leaves it idle"
+            lines.append(f"{cpu} computes for {100 * busy:.0f} % of the step, {rule.name} {theirs}.")
     if sends := [words for kind in KINDS if (words := _difference(pair, kind))]:
         lines.append(f"It sends {', '.join(sends)}.")
     return lines

@@ -221,7 +221,8 @@ def _beside(problem: Problem, beside: Alternatives | None) -> str:
     header = [" ".join(name.split("\n")) for name in alternatives.HEADER]
     marks = ['class="bound"' if step.plan else "" for step in alternatives.shown(beside.steps)]
     rows, rest = alternatives.rows(problem.cluster, beside.steps), alternatives.left_out(beside.steps)
-    return f"<p>{shown(beside.advice)}</p>" + table(header, rows, marks) + (note(rest) if rest else "")
+    lines = [line for line in (rest, alternatives.without_cpus(problem.cluster, beside)) if line]
+    return f"<p>{shown(beside.advice)}</p>" + table(header, rows, marks) + "".join(map(note, lines))
 
 
 def _origin(problem: Problem, placement: Placement, origin: Origin) -> str:

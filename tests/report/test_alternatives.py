@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.graphs import equal_gpus
 
-from gnnplace.formats.placements import AlternativeStep
+from gnnplace.formats.placements import Alternatives, AlternativeStep
 from gnnplace.report import advice, alternatives
-from gnnplace.report.alternatives import HEADER, PIPELINES, left_out, refused, rows
+from gnnplace.report.alternatives import HEADER, PIPELINES, left_out, refused, rows, without_cpus
 
 CARDS = equal_gpus(4, memory_bytes=2**30)
 
@@ -34,6 +36,20 @@ def test_a_rule_without_room_says_where_and_how_much():
     (row,) = rows(CARDS, [large])
     assert row == ("FSDP", "8", "no room", "", "gpu:1 lacks 512.0 MiB", "", "2, 2, 2, 2, weights fetched for each use")
     assert refused(CARDS, large.model_copy(update={"peak_memory_bytes": None})) == "no room"
+
+
+def test_a_line_says_how_far_the_plan_and_the_best_rule_are_from_what_accelerators_could_do():
+    machine = replace(CARDS, devices=(replace(CARDS.devices[0], name="cpu:0", kind="cpu"), *CARDS.devices))
+
+    def beside(plan_ms: float, cpu: float) -> Alternatives:
+        plan = step("climb from fsdp", plan_ms, plan=True)
+        plan.busy_ns["cpu:0"] = round(cpu * plan.step_time_ns)
+        return Alternatives(steps=[plan, step("fsdp", 12)], advice="-", without_cpus_ns=80_000_000)
+
+    least = "Accelerators alone take at least 10.000 ms for a micro-batch, in every form: FSDP takes 20.0 % more, this plan"
+    assert without_cpus(machine, beside(10.5, 0.0)) == f"{least} 5.0 % more."
+    assert without_cpus(machine, beside(9, 0.64)) == f"{least} 10.0 % less (cpu:0 computes for 64 % of it)."
+    assert without_cpus(machine, beside(9, 0.0).model_copy(update={"without_cpus_ns": None})) == ""
 
 
 def test_the_plan_is_marked_and_worse_pipelines_are_only_named():

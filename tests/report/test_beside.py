@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.graphs import equal_gpus
@@ -34,6 +36,15 @@ def test_a_plan_beside_itself_has_nothing_elsewhere():
     found = compared("ddp", "ddp")
     assert found.elsewhere == (0, found.elsewhere.of, 0.0, {}) and found.elsewhere.of == 4 * 3
     assert len(sentences(found)) == 1 and "takes 0.0 % less for a micro-batch than ddp" in sentences(found)[0]
+
+
+def test_a_cpu_at_work_is_named_and_what_it_does_under_the_rule():
+    found = compared("ddp", "fsdp")
+    at_work = replace(found, plan=found.plan._replace(cpus={"cpu:0": 0.45}), rule=found.rule._replace(cpus={"cpu:0": 0.0}))
+    assert "cpu:0 computes for 45 % of the step, fsdp leaves it idle." in sentences(at_work)
+    both = replace(at_work, rule=found.rule._replace(cpus={"cpu:0": 0.2}))
+    assert "cpu:0 computes for 45 % of the step, fsdp for 20 %." in sentences(both)
+    assert not any("cpu:0" in line for line in sentences(found))
 
 
 @pytest.mark.parametrize("name", ["one-card", "ddp", "fsdp", "1f1b"])
