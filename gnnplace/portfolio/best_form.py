@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from math import ceil
 
 from gnnplace.baselines.reorder import reordered
@@ -19,10 +20,10 @@ from gnnplace.bounds.bounds import lower_bound
 from gnnplace.choices import CopiesName
 from gnnplace.placement import Placement, rule_of, scheduled
 from gnnplace.portfolio.at_home import FOR_HOME, at_home
-from gnnplace.portfolio.candidates import BY_SCORE, Candidate, candidate, identity
-from gnnplace.portfolio.halving import halved
+from gnnplace.portfolio.candidates import BY_SCORE, Candidate, candidate
 from gnnplace.portfolio.loosened import loosened
 from gnnplace.portfolio.portfolio import Options, portfolio, repaired
+from gnnplace.portfolio.racing import raced
 from gnnplace.portfolio.rounds import Search, improvements, searched
 from gnnplace.portfolio.searches import Searches, own_order
 from gnnplace.problems import Problem
@@ -32,14 +33,13 @@ from gnnplace.schedules.start_order import start_order
 from gnnplace.step_forms import freed
 
 FAR = 2.0  # times the best start's step: how far behind another is searched from
-FOR_GIVEN, FOR_GIVEN_ALONE = 0.15, 0.4  # the share of the budget for the given form, and where no rule fits
+FOR_GIVEN, FOR_GIVEN_ALONE = 0.06, 0.4  # the share of the budget for the given form, and where no rule fits
 REPAIRED, FOR_REPAIRS = 2, 0.2  # how many rules that overflow are repaired, and their share of the budget together
 MOST_STARTS, STARTED_OPS = 12, 200_000  # a start of so many ops has no time to lose to others
 LOOSENED: tuple[CopiesName, ...] = ("anchored", "free")  # what becomes of replicas that stand on a device each
 PARTS = (1.0, 0.5, 0.25, 0.1)  # of a device's last micro-batch but one, which wait for the last
-FOR_CLIMB = 0.5  # the share of a search for ranked moves, before annealing
-FOR_FREE = 0.4  # the share for the best of all starts, whose copies then stand freely
-FOR_ORDER = 0.1  # the share at the end for the order of ops
+FOR_CLIMB = 0.8  # the share of a search for ranked moves, before annealing
+FOR_ORDER = 0.04  # the share at the end for the order of ops
 
 
 def best_of_forms(
@@ -54,8 +54,7 @@ def best_of_forms(
     starts = run.starts(rivals)
     if starts and budget.allows(1):
         last = 1 - FOR_HOME - (FOR_ORDER if run.open else 0)
-        winner = run.freed(halved(starts, budget.until(last - FOR_FREE), run.searched))
-        rivals.append(run.searched(winner, budget.until(last)))
+        rivals.append(raced(starts, budget.until(last), run.searched))
     best = run.ordered(min(rivals, key=BY_SCORE))
     return replace(at_home(best.form or problem, evaluate, best, budget), form=best.form)
 
@@ -69,6 +68,7 @@ class _Run:
         self._budget = budget
         self._evaluate = budget.metered(evaluate)
         self._searches = Searches(self._evaluate, options.seed, options.search, own_order)
+        self._seeds = count(options.seed)
         self.progress = improvements(options.progress)
 
     @property
@@ -111,14 +111,14 @@ class _Run:
         """
         behind = _behind(min(rivals, key=BY_SCORE))
         near = [each for each in sorted(rivals, key=BY_SCORE) if each.score <= behind.score]
+        most = max(2, min(MOST_STARTS, STARTED_OPS // self._problem.num_ops))
         started = dict[object, Candidate]()
-        for rival in near:
+        for rival in near[: 2 * most]:
             for form, placement in self._loosened(rival):
                 for ordered in self._orders(form, placement):
                     start = self._candidate(form, rival.planner, ordered)
                     if start.score <= behind.score:
-                        started.setdefault((id(form), identity(ordered)), start)
-        most = max(2, min(MOST_STARTS, STARTED_OPS // self._problem.num_ops))
+                        started.setdefault((id(form), ordered.schedule, start.score), start)
         chosen, alike = list[Candidate](), Counter[str]()
         for start in sorted(started.values(), key=BY_SCORE):
             kinds = start.planner, start.placement.schedule
@@ -157,17 +157,16 @@ class _Run:
                 yield Placement(placement.device, "in-order", order)
         yield scheduled(placement, rule_of(placement.schedule))
 
-    def freed(self, winner: Candidate) -> Candidate:
-        """The winner in the form of free copies, if all copies of an op stand together so far."""
-        if winner.form is not None:
-            return winner
-        return self._candidate(self._free, winner.planner, winner.placement)
-
     def searched(self, start: Candidate, budget: Budget) -> Candidate:
-        """The result of a climb and annealing from a start, whose order is kept."""
-        part = budget.left(FOR_CLIMB)
-        climbed = self._from("ranked-climb", self._searches.climbed, start, part)
-        return self._from("annealing", self._searches.annealed, climbed, budget)
+        """The result of a climb and annealing from a start, whose order is kept.
+
+        Copies that stood together stand freely in the result, for the next search: together they move faster, but not
+        as far.
+        """
+        part, searches = budget.left(FOR_CLIMB), replace(self._searches, seed=next(self._seeds))
+        climbed = self._from("ranked-climb", searches.climbed, start, part)
+        result = self._from("annealing", searches.annealed, climbed, budget)
+        return result if result.form is not None else self._candidate(self._free, result.planner, result.placement)
 
     def ordered(self, winner: Candidate) -> Candidate:
         """The result of a search for a faster order of the ops from a winner."""

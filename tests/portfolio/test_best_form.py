@@ -1,4 +1,4 @@
-"""`best` among forms: halving, kept orders, and copies that stand freely."""
+"""`best` among forms: a race of starts, kept orders, and copies that stand freely."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gnnplace.costs.roofline import problem
 from gnnplace.placement import check
 from gnnplace.portfolio import forms
 from gnnplace.portfolio.best_form import _Run
-from gnnplace.portfolio.halving import halved
 from gnnplace.portfolio.loosened import loosened
 from gnnplace.portfolio.portfolio import Options
+from gnnplace.portfolio.racing import raced
 from gnnplace.schedules.start_order import start_order
 from gnnplace.simulator.simulator import simulate
 from gnnplace.transformations.micro_batches import micro_batches
@@ -27,21 +27,39 @@ def posed(layers: int = 3, number: int = 4, cards: int = 2):
     return problem(micro_batches(layered(layers), number), equal_gpus(cards))
 
 
-def test_the_better_half_goes_on_until_one_start_has_all_that_is_left():
+def test_the_start_goes_on_that_promises_the_best_end():
     start = forms.by_rule("ddp", posed(), simulate)
-    starts = [replace(start, planner=str(number), score=start.score._replace(step_time_ns=10 * number)) for number in range(1, 6)]
-    budget, spent = Budget(evaluations=100), dict[str, list[int]]()
+    room = {"1": 0, "2": 300, "3": 0, "4": 700, "5": 500}  # how far a search can get
+    starts = [replace(start, planner=name, score=start.score._replace(step_time_ns=1000 + 10 * int(name))) for name in room]
+    budget, spent = Budget(evaluations=400), dict.fromkeys(room, 0)
 
     def search(each, part):
-        count = part.allows(100)
+        count = part.allows(400)
         part.pay(count)
-        spent.setdefault(each.planner, []).append(count)
-        gain = 35 if each.planner == "4" else 0  # the fourth start has more room than those before it
-        return replace(each, score=each.score._replace(step_time_ns=max(1, each.score.step_time_ns - gain)))
+        spent[each.planner] += count
+        gain = room[each.planner] * (1 - 0.99 ** spent[each.planner])
+        return replace(each, score=each.score._replace(step_time_ns=int(1000 + 10 * int(each.planner) - gain)))
 
-    assert halved(starts, budget, search).planner == "4"
-    assert {planner: len(parts) for planner, parts in spent.items()} == {"1": 3, "2": 2, "3": 1, "4": 4, "5": 1}
-    assert sum(map(sum, spent.values())) == 100 and spent["4"][-1] >= 40
+    assert raced(starts, budget, search).planner == "4"
+    assert sum(spent.values()) == 400 and spent["4"] > 250
+    assert spent["1"] == spent["3"] == 20  # the first searches only: they gained nothing
+
+
+def test_a_start_that_gains_nothing_more_leaves_the_budget_to_others():
+    start = forms.by_rule("ddp", posed(), simulate)
+    starts = [
+        replace(start, planner=name, score=start.score._replace(step_time_ns=step)) for name, step in (("ahead", 1000), ("behind", 1010))
+    ]
+    spent = dict.fromkeys(("ahead", "behind"), 0)
+
+    def search(each, part):
+        count = part.allows(1000)
+        part.pay(count)
+        spent[each.planner] += count
+        least = 990 if each.planner == "ahead" else 900
+        return replace(each, score=each.score._replace(step_time_ns=max(least, each.score.step_time_ns - count)))
+
+    assert raced(starts, Budget(evaluations=1000), search).planner == "behind"
 
 
 def test_searches_keep_the_order_of_a_start():
