@@ -13,8 +13,8 @@ from dataclasses import replace
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.portfolio import comparison, forms
 from gnnplace.portfolio.alternatives import OF_BEST, by_time_of_each, formed, number_of
-from gnnplace.portfolio.candidates import Candidate, candidate, leaves_form
-from gnnplace.portfolio.lifted import grown, lifted
+from gnnplace.portfolio.best_form import lifted_to
+from gnnplace.portfolio.candidates import Candidate
 from gnnplace.portfolio.portfolio import Options
 from gnnplace.problems import Problem
 from gnnplace.result import FEASIBLE
@@ -84,20 +84,9 @@ def _suited(rules: Mapping[int, Sequence[Candidate]]) -> list[Candidate]:
 
 def _lifted(winner: Candidate, problems: Mapping[int, Problem]) -> list[Candidate]:
     """A plan, lifted to each larger number that is a multiple of its own."""
-    assert winner.form is not None
-    number, candidates = number_of(winner), list[Candidate]()
-    for larger, problem in problems.items() if number > 1 and winner.score.feasibility == FEASIBLE else ():
-        if larger % number == 0:
-            form = problem if _same_form(winner.form, problem) else grown(winner.form, larger // number)
-            placement = lifted(winner.placement, winner.form, form)
-            name = f"{winner.planner}, {number} micro-batches lifted"
-            candidates.append(replace(candidate(form, simulate, name, placement), form=form))
-    return candidates
-
-
-def _same_form(form: Problem, problem: Problem) -> bool:
-    """Whether both are forms with one replica whose copies stand together."""
-    return leaves_form(form) and leaves_form(problem)
+    number, fits = number_of(winner), winner.score.feasibility == FEASIBLE
+    larger = [each for more, each in problems.items() if fits and number > 1 and more % number == 0]
+    return [formed(lifted_to(each, winner, simulate), each) for each in larger]
 
 
 def _given(each: Candidate, problem: Problem) -> Candidate:

@@ -18,6 +18,7 @@ from gnnplace.portfolio.best_form import _Run
 from gnnplace.portfolio.loosened import loosened
 from gnnplace.portfolio.portfolio import Options
 from gnnplace.portfolio.racing import raced
+from gnnplace.result import score
 from gnnplace.schedules.start_order import start_order
 from gnnplace.simulator.simulator import simulate
 from gnnplace.transformations.micro_batches import micro_batches
@@ -60,6 +61,22 @@ def test_a_start_that_gains_nothing_more_leaves_the_budget_to_others():
         return replace(each, score=each.score._replace(step_time_ns=max(least, each.score.step_time_ns - count)))
 
     assert raced(starts, Budget(evaluations=1000), search).planner == "behind"
+
+
+def test_half_of_many_micro_batches_are_searched_first_and_lifted():
+    def run(number: int) -> _Run:
+        return _Run(posed(number=number), simulate, Budget(evaluations=600), Options(forms=True))
+
+    given = posed(number=16)
+    rules = list(forms.by_rules(given, simulate))
+    searching = run(16)
+    (found,) = searching.lifted(rules)
+    assert found.planner.endswith(", 8 micro-batches lifted") and found.form.graph.micro_batches == 16
+    assert found.score == score(found.form, simulate(found.form, [found.placement])[0])
+    half = min(rule.score.step_time_ns for rule in forms.by_rules(posed(number=8), simulate))
+    assert found.score.step_time_ns <= 2 * half  # for each micro-batch as long at most
+    assert 200 <= searching._budget.spent <= 260  # two fifths
+    assert run(8).lifted(rules) == run(17).lifted(rules) == []
 
 
 def test_searches_keep_the_order_of_a_start():
