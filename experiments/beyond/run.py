@@ -1,8 +1,8 @@
 """Where people's rules leave room: `best` on the steps of `as_people_run` whose best published rule is over 1.10 of the bound.
 
-    python -m experiments.beyond.run [--graphs ...] [--clusters ...] [--micro-batches 8 ...] [--constrained] [--tables]
+    python -m experiments.beyond.run [--graphs ...] [--clusters ...] [--micro-batches 8 ...] [--constrained | --ablations] [--tables]
 
-`--constrained`: in whole modules and in stages, on 24 of the steps.
+`--constrained`: in whole modules and in stages, on 24 of the steps. `--ablations`: on the same, without a part of the search.
 
 Cells are computed one process a core and kept. `--tables` only writes the tables anew.
 """
@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from math import exp, log
 from pathlib import Path
+from unittest.mock import patch
 
 from experiments import results
 from experiments.as_people_run import run as people
@@ -22,16 +24,17 @@ from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.clock import processor_s
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.constraints import Constrained, Constraint, constrained
-from gnnplace.portfolio import forms
+from gnnplace.portfolio import best_form, forms
 from gnnplace.portfolio.comparison import best
 from gnnplace.portfolio.portfolio import Options
 from gnnplace.simulator.simulator import simulate
 from gnnplace.units.granularity import Granularity
 
 HERE = Path(__file__).resolve().parent
-CELLS, CONSTRAINED_CELLS = (HERE / "results" / f"{name}.json" for name in ("beyond", "constrained"))
+CELLS, CONSTRAINED_CELLS, ABLATION_CELLS = (HERE / "results" / f"{name}.json" for name in ("beyond", "constrained", "ablations"))
 SECONDS = (20.0, 60.0)
 ROOM = 1.10  # the best published rule over the bound
+TELLING = 0.01  # a smaller difference of two searches is noise
 NEAR = 1.05  # so near is as good as proved
 CONSTRAINED = tuple(
     (graph, cluster, 8)
@@ -45,6 +48,17 @@ CONSTRAINED = tuple(
     for graph in graphs
 )  # steps that are also placed in whole modules and stages
 GRANULARITIES: tuple[Granularity, ...] = ("module", "stage")
+# what a search without a part of it has: constants of `best_form`, other options, whether rules of ours are starts
+ABLATIONS: Mapping[str, tuple[Mapping[str, object], Options, bool]] = {
+    "all of it": ({}, Options(forms=True), True),
+    "no shares by layer": ({}, Options(forms=True), False),
+    "replicas stay whole": ({"LOOSENED": ()}, Options(forms=True), True),
+    "replicas only anchored": ({"LOOSENED": ("anchored",)}, Options(forms=True), True),
+    "replicas only free": ({"LOOSENED": ("free",)}, Options(forms=True), True),
+    "no breadth-first orders": ({"PARTS": ()}, Options(forms=True), True),
+    "annealing alone": ({"FOR_CLIMB": 0.0}, Options(forms=True), True),
+    "no learned ranking": ({}, Options(forms=True, search="plain"), True),
+}
 UNEQUAL = ("mixed-4", "2x rtx-4090 + 1x rtx-3090, pcie4")
 
 
@@ -93,6 +107,37 @@ def _under(under: Constrained, seconds: Sequence[float]) -> Cell:
         winner = best(posed, allowed, Options(forms=True, stages=under.stages), rules)
         found[f"{limit:g}"] = people.row(winner) | {"by": winner.planner}
     return {"rules": {rule.planner: people.row(rule) for rule in rules}, "best": found}
+
+
+def ablated_cell(graph: str, cluster: str, micro_batches: int, seconds: float) -> Cell:
+    """What `best` takes on one step without each part of its search."""
+    posed, found = people.posed(graph, cluster, micro_batches), {}
+    published = [*forms.by_rules(posed, simulate), *forms.by_pipelines(posed, simulate)]
+    ours = list(forms.by_ours(posed, simulate))
+    for name, (constants, options, with_ours) in ABLATIONS.items():
+        allowed = Budget(seconds=seconds, clock=processor_s, bound_ns=lower_bound(posed))
+        with ExitStack() as patched:
+            for constant, value in constants.items():
+                patched.enter_context(patch.object(best_form, constant, value))
+            winner = best(posed, allowed, options, [*published, *(ours if with_ours else [])])
+        found[name] = people.row(winner) | {"by": winner.planner}
+    return {
+        "graph": graph, "cluster": cluster, "micro_batches": micro_batches, **people.bound(posed),
+        "rules": {rule.planner: people.row(rule) for rule in published}, "best": found,
+    }  # fmt: skip
+
+
+def ablation_table(cells: Sequence[Cell]) -> str:
+    """What `best` takes without each part of its search: over the bound and over all of it, in the geometric mean."""
+    rows = []
+    for name in ABLATIONS:
+        over = [cell["best"][name]["step_ns"] / cell["bound_ns"] for cell in cells]
+        ratios = [cell["best"][name]["step_ns"] / cell["best"]["all of it"]["step_ns"] for cell in cells]
+        worse, better = sum(each > 1 + TELLING for each in ratios), sum(each < 1 - TELLING for each in ratios)
+        rows.append(
+            [name, f"{_mean(over):.3f}", f"{_mean(ratios):.3f}", f"{max(ratios, default=float('nan')):.3f}", str(worse), str(better)]
+        )
+    return results.markdown_table(["search", "over the bound", "over all of it", "at worst", "over 1 % worse", "over 1 % better"], rows)
 
 
 def constrained_table(cells: Sequence[Cell]) -> str:
@@ -166,10 +211,17 @@ def main() -> None:
     parser.add_argument("--clusters", nargs="+", choices=people.CLUSTERS, default=people.CLUSTERS)
     parser.add_argument("--micro-batches", nargs="+", type=int, choices=people.MICRO_BATCHES, default=people.MICRO_BATCHES)
     parser.add_argument("--constrained", action="store_true")
+    parser.add_argument("--ablations", action="store_true")
     parser.add_argument("--tables", action="store_true")
     asked = parser.parse_args()
-    if asked.constrained:
+    if asked.constrained or asked.ablations:
         steps = [step for step in CONSTRAINED if step[0] in asked.graphs and step[1] in asked.clusters]
+    if asked.ablations:
+        jobs = {"/".join(map(str, step)): (ablated_cell, (*step, SECONDS[0])) for step in steps}
+        cells = compute(ABLATION_CELLS, {} if asked.tables else jobs, {"seconds": SECONDS[0]})
+        (HERE / "results" / "ablations.md").write_text(ablation_table(list(cells.values())))
+        return
+    if asked.constrained:
         jobs = {"/".join(map(str, step)): (constrained_cell, (*step, SECONDS)) for step in steps}
         cells = compute(CONSTRAINED_CELLS, {} if asked.tables else jobs, {"seconds": list(SECONDS)})
         (HERE / "results" / "constrained.md").write_text(constrained_table(list(cells.values())))
