@@ -34,7 +34,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     options.add_quiet_argument(parser)
     chosen = parser.parse_args(arguments)
-    writes_folder = TARGETS[chosen.to].folder
+    writes_folder = bool(TARGETS[chosen.to].folder)
     path = Path(chosen.output)
     if path.is_dir() and not (writes_folder and not any(path.iterdir())):
         wanted = "new one" if writes_folder else "file"
@@ -51,6 +51,8 @@ def main(chosen: argparse.Namespace) -> int:
     cluster, step = sources.cluster(chosen.cluster), form_options.parallelism(chosen, chosen.placement)
     try:
         check_micro_batches(chosen.to, step.micro_batches)  # before the graph is captured
+        if TARGETS[chosen.to].folder == "several" and step.micro_batches == 1 and Path(chosen.output).is_dir():
+            raise UsageError(f"-o/--output: {chosen.output}: is a folder; name a file to write")
         with sources.opened(chosen.graph, options.reading(chosen)) as (graph, trial):
             problem = sources.costed(graph, cluster, chosen.costs, say, terminal.warn, step)
             placement = read_placement(chosen.placement, problem.graph, cluster)

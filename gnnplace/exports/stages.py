@@ -1,24 +1,21 @@
-"""The `split_spec` of `torch.distributed.pipelining`: where the stages of a pipeline begin.
+"""The stages of a placement as `torch.distributed.pipelining` cuts them, and what it can't cut.
 
-PyTorch cuts the forward pass at calls of modules, once each, and every process runs one stage. So a split_spec
-expresses placements in which the modules of each device follow one another, only the first stage reads inputs (those of
-the loss aside), no stage reads a parameter of another, and, in training, a stage reads only from the stage before it.
-Code outside modules runs in the stage that calls it. If the module is at hand, PyTorch's own tracer cuts it before a
-split_spec is written.
+PyTorch cuts the forward pass at calls of modules, once each. So stages are runs of modules on one device, only the
+first stage reads inputs (those of the loss aside), no stage reads a parameter of another, and, in training, a stage
+reads only from the stage before it. Code outside modules runs in the stage that calls it.
 """
 
 from __future__ import annotations
 
-import json
-import warnings
+from collections.abc import Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Int64
 
-from gnnplace.exports.homes import LATER, module_devices, target_names
-from gnnplace.exports.refusal import ONE_DEVICE, TrialResult, UnsayableError, around, listed, together, whole
-from gnnplace.exports.trial import Say, Trial, tried
+from gnnplace.exports.homes import LATER, module_devices
+from gnnplace.exports.refusal import ONE_DEVICE, UnsayableError, around, listed, together, whole
 from gnnplace.frontends.origin import LOSS_LAYER, ROOT_LAYER
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement
@@ -28,62 +25,69 @@ from gnnplace.units.modules import modules
 TARGET = "torch-pipelining"
 
 
-class _Stage(NamedTuple):
+class ModuleRun(NamedTuple):
     """Successive modules of one device."""
 
     device: int
     modules: tuple[str, ...]  # in the order in which they begin
 
 
-def torch_pipelining(
-    problem: Problem, placement: Placement, say: Say = warnings.warn, trial: Trial | None = None
-) -> str:
-    """JSON with the `devices` of the stages and the `split_spec`: the first module of each stage but the first.
+class PipelineCut(NamedTuple):
+    """The stages in their order, and the number of the stage of every op."""
 
-    Raises UnsayableError if a module is split; a device has several stages; a stage begins outside all modules, or with
-    a module that is never called or runs several times; a module runs again after a later stage has begun; a later
-    stage reads an input; in training, a stage reads from an earlier stage than the one before it; stages share a
-    parameter; or PyTorch's tracer doesn't cut the module so. `say` receives one line if the tracer could not be tried.
+    rows: tuple[ModuleRun, ...]
+    of_op: Int64[np.ndarray, " ops"]
 
-        >>> import gnnplace as gp
-        >>> problem = gp.problem("squeezenet", cluster="k40-2")
-        >>> torch_pipelining(problem, gp.place(problem, "gpu"), print).split()
-        torch-pipelining: not tried, only checked by the graph, whose module is not at hand
-        ['{', '"devices":', '[', '"cuda:0"', '],', '"split_spec":', '{}', '}']
+    def undivided(self, graph: ComputationGraph) -> list[int]:
+        """The stages whose gradients of weights PyTorch can't compute later than those of inputs (2.13).
+
+        It detaches what a stage sends from what computed it, and can't read that again.
+        """
+        data = np.flatnonzero(graph.edge_data != NONE)
+        output, source, reader = graph.edge_data[data], graph.edge_src[data], graph.edge_dst[data]
+        later, root = graph.phase.among(LATER), graph.output_root
+        sent = np.zeros(len(root), dtype=bool)
+        crosses = (self.of_op[source] != self.of_op[reader]) & ~later[reader] & graph.kernel[source]
+        sent[root[output[crosses]]] = True
+        again = sent[root[output]] & later[reader] & (self.of_op[source] == self.of_op[reader])
+        return sorted(set(self.of_op[reader[again]].tolist()))
+
+    @property
+    def firsts(self) -> list[str]:
+        """The first module of each stage but the first."""
+        return [stage.modules[0] for stage in self.rows[1:]]
+
+
+def stages(problem: Problem, placement: Placement, several: bool = False) -> PipelineCut:
+    """The stages of a placed step of one micro-batch; a device has one, or `several`.
+
+    Raises UnsayableError if a module is split; a device has several stages and may not; a stage begins outside all
+    modules, or with a module that is never called or runs several times; a module runs again after a later stage has
+    begun; a later stage reads an input; in training, a stage reads from an earlier stage than the one before it; or
+    stages share a parameter.
     """
     of_module = module_devices(problem, placement, TARGET, "stage")
-    stages = [
-        _Stage(device, tuple(name for name, _ in run))
+    rows = tuple(
+        ModuleRun(device, tuple(name for name, _ in run))
         for device, run in groupby(of_module.items(), key=lambda item: item[1])
-    ]
-    _check_once(problem, stages)
-    first = [stage.modules[0] for stage in stages[1:]]
-    if unnamed := [name for name in first if name in (LOSS_LAYER, ROOT_LAYER)]:
+    )
+    number = {name: place for place, stage in enumerate(rows) for name in stage.modules}
+    module_of = modules(problem.graph)
+    cut = PipelineCut(rows, np.array([number[name] for name in module_of.names])[module_of.module])
+    if not several:
+        _check_once(problem, rows)
+    if unnamed := [name for name in cut.firsts if name in (LOSS_LAYER, ROOT_LAYER)]:
         raise UnsayableError(
             f"{TARGET}: a stage begins with a module, and {listed(unnamed)} is code outside all of them"
         )
-    _check_order(problem.graph, stages)
-    _check_inputs(problem.graph, placement, stages)
-    _check_parameters(problem, placement)
-    _check_skips(problem.graph, stages)
-    _try(problem, first, say, trial)
-    names = target_names(problem.cluster)
-    devices = [name if isinstance(name := names[stage.device], str) else f"cuda:{name}" for stage in stages]
-    return json.dumps({"devices": devices, "split_spec": dict.fromkeys(first, "BEGINNING")}, indent=1) + "\n"
+    _check_order(problem.graph, rows)
+    _check_inputs(problem.graph, cut.of_op)
+    _check_parameters(problem.graph, cut.of_op)
+    _check_skips(problem.graph, cut.of_op)
+    return cut
 
 
-def _try(problem: Problem, first: list[str], say: Say, trial: Trial | None) -> None:
-    """Raises UnsayableError if PyTorch's tracer doesn't cut the module so, or if a stage can't take its inputs."""
-    result: TrialResult = trial(TARGET, first) if trial else tried(problem.graph, TARGET, first)
-    if result.fault:
-        raise UnsayableError(
-            f"{TARGET}: PyTorch doesn't run it so: {result.fault.what}; no granularity would do, {ONE_DEVICE}"
-        )
-    if result.untried:
-        say(f"{TARGET}: not tried, only checked by the graph, {result.untried}")
-
-
-def _check_once(problem: Problem, stages: list[_Stage]) -> None:
+def _check_once(problem: Problem, stages: Sequence[ModuleRun]) -> None:
     """Raises UnsayableError if a device has several stages."""
     names = problem.cluster.device_names
     used = {stages[0].device}
@@ -96,7 +100,7 @@ def _check_once(problem: Problem, stages: list[_Stage]) -> None:
         used.add(stage.device)
 
 
-def _check_order(graph: ComputationGraph, stages: list[_Stage]) -> None:
+def _check_order(graph: ComputationGraph, stages: Sequence[ModuleRun]) -> None:
     """Raises UnsayableError if a module runs after a later stage has begun, or if the first module of a stage doesn't
     run exactly once.
     """
@@ -137,7 +141,7 @@ def _running(graph: ComputationGraph, stage_of: dict[str, int]) -> list[str]:
     return [name for op in np.flatnonzero(forward).tolist() if (name := graph.layer[op]) in stage_of]
 
 
-def _check_inputs(graph: ComputationGraph, placement: Placement, stages: list[_Stage]) -> None:
+def _check_inputs(graph: ComputationGraph, stage: Int64[np.ndarray, " ops"]) -> None:
     """Raises UnsayableError if a later stage reads an input or a view of one.
 
     PyTorch gives all inputs but those of the loss to the first stage (2.13).
@@ -149,7 +153,7 @@ def _check_inputs(graph: ComputationGraph, placement: Placement, stages: list[_S
         & ~graph.layer.among([LOSS_LAYER])[graph.edge_dst]
         & ~graph.phase.among(LATER)[graph.edge_dst]
     )
-    readers = graph.edge_dst[given & (placement.device[graph.edge_dst] != stages[0].device)]
+    readers = graph.edge_dst[given & (stage[graph.edge_dst] > 0)]
     if len(readers):
         names = list(dict.fromkeys(modules(graph).names[module] for module in modules(graph).module[readers].tolist()))
         raise UnsayableError(
@@ -158,20 +162,15 @@ def _check_inputs(graph: ComputationGraph, placement: Placement, stages: list[_S
         )
 
 
-def _check_parameters(problem: Problem, placement: Placement) -> None:
+def _check_parameters(graph: ComputationGraph, stage: Int64[np.ndarray, " ops"]) -> None:
     """Raises UnsayableError if a stage reads a parameter of another stage: each would train its own copy."""
-    graph, module_of = problem.graph, modules(problem.graph)
+    module_of = modules(graph)
     data = np.flatnonzero(graph.edge_data != NONE)
     holder, reader = graph.output_op[graph.output_root[graph.edge_data[data]]], graph.edge_dst[data]
     trained = np.zeros(graph.num_ops, dtype=bool)
     trained[holder[graph.phase.among(["update"])[reader]]] = True
     forward = ~graph.phase.among(LATER)[reader]
-    shared = (
-        (graph.persistent_bytes[holder] > 0)
-        & trained[holder]
-        & forward
-        & (placement.device[holder] != placement.device[reader])
-    )
+    shared = (graph.persistent_bytes[holder] > 0) & trained[holder] & forward & (stage[holder] != stage[reader])
     pairs = {
         (module_of.names[module_of.module[owner]], module_of.names[module_of.module[other]])
         for owner, other in zip(holder[shared], reader[shared], strict=True)
@@ -189,11 +188,9 @@ def _check_parameters(problem: Problem, placement: Placement) -> None:
         )
 
 
-def _check_skips(graph: ComputationGraph, stages: list[_Stage]) -> None:
+def _check_skips(graph: ComputationGraph, stage: Int64[np.ndarray, " ops"]) -> None:
     """Raises UnsayableError if a stage of a training step reads from an earlier stage than the one before it (2.13)."""
     later, module_of = graph.phase.among(LATER), modules(graph)
-    stage_of = {name: number for number, stage in enumerate(stages) for name in stage.modules}
-    stage = np.array([stage_of[name] for name in module_of.names])[module_of.module]
     data = np.flatnonzero(
         (graph.edge_data != NONE) & ~later[graph.edge_dst] & ~graph.layer.among([LOSS_LAYER])[graph.edge_dst]
     )

@@ -25,14 +25,15 @@ Files = str | Mapping[str, str | bytes]  # the text of a file, or the files of a
 class Target(NamedTuple):
     """A program that reads placements. The function that writes for it stands in `module`, under the target's name.
 
-    `takes_model`: the function needs the model that the graph was read from. `folder`: it writes a folder. `tries`: it
-    tries its result before it is written. `in_turn`: the program runs one device after another, always or in inference.
+    `takes_model`: the function needs the model that the graph was read from. `folder`: it writes a folder, always or of
+    several micro-batches, which the program then runs. `tries`: it tries its result before it is written. `in_turn`:
+    the program runs one device after another, always or in inference.
     """
 
     module: str
     purpose: str
     takes_model: bool = False
-    folder: bool = False
+    folder: Literal[True, False, "several"] = False
     tries: bool = False
     in_turn: Literal["always", "inference"] | None = None
 
@@ -73,7 +74,11 @@ TARGETS = {
         folder=True,
     ),
     "torch-pipelining": Target(
-        "gnnplace.exports.stages", "the split_spec of torch.distributed.pipelining, as JSON", tries=True
+        "gnnplace.exports.torch_pipelining",
+        "the split_spec of torch.distributed.pipelining, as JSON; of several micro-batches a folder: the stages, the "
+        "planned order as CSV, a script that runs it",
+        folder="several",
+        tries=True,
     ),
 }
 
@@ -97,7 +102,8 @@ def check_same(read: ComputationGraph, placed: ComputationGraph, model: Model) -
 
 def check_micro_batches(to: str, number: int) -> None:
     """Raises UnsayableError for a step of several micro-batches if the target's program runs the model itself."""
-    runs = [name for name, target in TARGETS.items() if target.takes_model or target.tries]
+    several = [name for name, target in TARGETS.items() if target.folder == "several"]
+    runs = [name for name, target in TARGETS.items() if (target.takes_model or target.tries) and name not in several]
     if number > 1 and to in runs:
         others = ", ".join(name for name in TARGETS if name not in runs)
         raise UnsayableError(

@@ -15,7 +15,7 @@ from torch.multiprocessing import spawn
 
 import gnnplace as gp
 from gnnplace import cli
-from gnnplace.exports.stages import torch_pipelining
+from gnnplace.exports.torch_pipelining import torch_pipelining
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.units.modules import modules

@@ -1,0 +1,107 @@
+"""Planned orders of passes, exported: PyTorch's runtime trains by them as one device does that accumulates gradients."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support import trained_networks
+from torch.multiprocessing import spawn
+
+import gnnplace as gp
+from gnnplace import cli
+from gnnplace.baselines.searching.budget import Budget
+from gnnplace.exports.refusal import UnsayableError
+from gnnplace.exports.targets import exported
+from gnnplace.exports.torch_pipelining import torch_pipelining
+from gnnplace.placement import Placement
+from gnnplace.portfolio.portfolio import portfolio
+from gnnplace.simulator.simulator import simulate
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:torch-pipelining. not tried"),  # graphs under a constraint
+    pytest.mark.filterwarnings("ignore:torch-pipelining. as exported"),
+]
+NAMED = ("gpipe", "1f1b", "zb-h1", "interleaved-1f1b", "zb-v", "v-half")
+
+
+def posed(name: str, cards: int) -> gp.Problem:
+    whole = gp.problem(trained_networks.step(name), cluster=f"k40-{cards}")
+    return gp.constrained(whole, gp.Constraint("module", accelerators_only=True)).problem
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cards", [2, 4])
+@pytest.mark.parametrize("name", trained_networks.STEPS)
+def test_exported_orders_train_as_one_device_does(name: str, cards: int, tmp_path: Path) -> None:
+    problem, folders = posed(name, cards), []
+    plans: dict[str, Placement] = {each: gp.place(problem, each) for each in NAMED}
+    plans["planned"] = portfolio(problem, simulate, Budget(evaluations=300)).placement
+    for each, plan in plans.items():
+        try:
+            gp.export(problem, plan, "torch-pipelining", tmp_path / each)
+        except UnsayableError as refused:  # some cut a sum from what it adds
+            assert "several stages before" in str(refused) or "takes inputs" in str(refused)
+            continue
+        if len((tmp_path / each / "schedule.csv").read_text().splitlines()) == cards:
+            folders.append(tmp_path / each)
+    assert len(folders) >= 3
+    spawn(trained_networks.trained, (name, folders, f"file://{tmp_path}/store"), nprocs=cards)
+    losses, parameters = trained_networks.accumulated(name)
+    for folder in folders:
+        found = [torch.load(folder / f"{rank}.pt") for rank in range(cards)]
+        assert [each for each, _ in found if each] == [losses], folder.name
+        changed = [changed for _, changed in found]
+        assert sum(map(len, changed)) == len(parameters), "each parameter is trained in one stage"
+        for key, value in {key: value for some in changed for key, value in some.items()}.items():
+            assert torch.equal(value, parameters[key]), (folder.name, key)
+
+
+def test_the_order_of_a_named_schedule_is_written_as_pytorch_has_it(tmp_path: Path) -> None:
+    problem = posed("mlp", 2)
+    files = torch_pipelining(problem, gp.place(problem, "1f1b"))
+    plan, (first, last) = json.loads(files["plan.json"]), files["schedule.csv"].splitlines()
+    assert first == "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3" and last == "1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3"
+    assert (plan["micro_batches"], plan["devices"], plan["stages"]) == (4, ["cuda:0", "cuda:1"], [[0], [1]])
+    assert [*plan["split_spec"].values()] == ["BEGINNING"] and len(files["run.py"].splitlines()) < 90
+
+
+def test_what_a_pipeline_of_pytorch_can_t_run_is_refused() -> None:
+    whole = gp.problem(trained_networks.step("mlp"), cluster="k40-2")
+    ddp = gp.place(whole, "ddp")
+    with pytest.raises(UnsayableError, match=r"runs one replica, and this step has 2; place it with --replicas 1$"):
+        exported(ddp.problem, ddp, "torch-pipelining")
+    free = gp.problem(trained_networks.step("mlp"), cluster="k40-2", copies="free")
+    copies = free.graph.copies
+    apart = Placement(np.where(copies.micro_batch == 2, 2, 1).astype(np.int32))
+    with pytest.raises(UnsayableError, match=r"of inputs, 0, 1\.norm and 31 more some run elsewhere; place with --copies together"):
+        exported(free, apart, "torch-pipelining")
+    mixed = gp.place(gp.constrained(whole, gp.Constraint("module")).problem, "1f1b").device.copy()
+    mixed[mixed == 2] = 0
+    with pytest.raises(UnsayableError, match=r"over NCCL between cards, or over gloo between CPUs, and stages stand on both"):
+        exported(whole, Placement(mixed), "torch-pipelining")
+
+
+def test_gradients_of_weights_that_read_what_a_stage_sends_are_not_put_off() -> None:
+    problem = posed("mlp", 4)  # its cuts are within blocks: the sum that a stage sends is read by its normalisation
+    orders = {name: torch_pipelining(problem, gp.place(problem, name))["schedule.csv"] for name in ("1f1b", "zb-h1")}
+    assert "W" not in orders["1f1b"]
+    for row in orders["zb-h1"].splitlines():
+        assert ("W" in row) == ("I" in row)
+
+
+def test_one_micro_batch_needs_a_file_and_several_a_folder(tmp_path: Path, capsys) -> None:
+    placement, folder = str(tmp_path / "placement.json"), tmp_path / "made"
+    folder.mkdir()
+    assert cli.main(["place", "squeezenet", "--cluster", "k40-2", "--planner", "gpu", "-o", placement, "-q"]) == 0
+    export = ["export", "squeezenet", "--cluster", "k40-2", "--placement", placement, "--to", "torch-pipelining", "-o", str(folder), "-q"]
+    with pytest.raises(SystemExit) as left:
+        cli.main(export)
+    assert left.value.code == 2 and "is a folder; name a file to write" in capsys.readouterr().err
+    several = ["--micro-batches", "4", "--planner", "1f1b", "--granularity", "module"]
+    assert cli.main(["place", "squeezenet", "--cluster", "k40-2", *several, "-o", placement, "-q"]) == 0
+    assert cli.main(export) == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["plan.json", "run.py", "schedule.csv"]
