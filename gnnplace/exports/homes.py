@@ -101,6 +101,28 @@ def target_names(cluster: Cluster) -> list[Device]:
     return [accelerators.index(number) if number in accelerators else "cpu" for number in range(cluster.num_devices)]
 
 
+def process_devices(target: str, cluster: Cluster, devices: Iterable[int]) -> list[str]:
+    """The device of each process as PyTorch names it. Raises UnsayableError for cards and CPUs together."""
+    names = of_torch(cluster, devices)
+    if "cpu" in names and len(set(names)) > 1:
+        raise UnsayableError(
+            f"{target}: processes send over NCCL between cards, or over gloo between CPUs, and this step runs on both; "
+            "place with --accelerators-only"
+        )
+    return names
+
+
+def of_torch(cluster: Cluster, devices: Iterable[int]) -> list[str]:
+    """Devices as `torch.device` takes them.
+
+    >>> from gnnplace.corpus.clusters import cluster
+    >>> of_torch(cluster("k40-2"), [2, 0])
+    ['cuda:1', 'cpu']
+    """
+    names = target_names(cluster)
+    return [name if isinstance(name := names[device], str) else f"cuda:{name}" for device in devices]
+
+
 def main_device(device_map: Mapping[str, Device]) -> Device:
     """accelerate's main device: it moves the arguments of the model, and the model's own tensors, to it."""
     accelerators = set(device_map.values()) - {"cpu"}

@@ -16,7 +16,8 @@ import numpy as np
 
 from gnnplace.baselines.pipelines.actions import Action, Table
 from gnnplace.baselines.pipelines.rows import of_one_micro_batch
-from gnnplace.exports.homes import target_names
+from gnnplace.exports.data_parallel import data_parallel
+from gnnplace.exports.homes import of_torch, process_devices
 from gnnplace.exports.pipeline_order import kept_order, order_of
 from gnnplace.exports.refusal import ONE_DEVICE, TrialResult, UnsayableError, listed
 from gnnplace.exports.stages import TARGET, PipelineCut, stages
@@ -36,7 +37,8 @@ def torch_pipelining(
 ) -> str | Mapping[str, str]:
     """JSON with the `devices` of the stages and the `split_spec`: the first module of each stage but the first.
 
-    Of several micro-batches, a folder: `plan.json`, with the stages of each process, too; `schedule.csv`; `run.py`.
+    Of several micro-batches, a folder: `plan.json`, with the stages of each process, too; `schedule.csv`; `run.py`. Of
+    replicas and shards the folder is that of `data_parallel`.
     Raises UnsayableError if PyTorch can't cut the module so (`stages`), and, of several micro-batches, for replicas,
     for an op whose copies stand on several devices, and for passes that wait for each other. `say` receives one line if
     the tracer could not be tried, and one if the step of whole passes in turn takes another time than the planned one.
@@ -50,9 +52,10 @@ def torch_pipelining(
     if problem.graph.copies is None:
         cut = stages(problem, placement)
         _try(problem, cut.firsts, say, trial)
-        devices = _named(problem, [stage.device for stage in cut.rows])
+        devices = of_torch(problem.cluster, [stage.device for stage in cut.rows])
         return _text({"devices": devices, "split_spec": dict.fromkeys(cut.firsts, "BEGINNING")})
-    return _pipeline(problem, problem.graph.copies, placement, say, trial)
+    copied = data_parallel(TARGET, problem, placement, say)
+    return copied or _pipeline(problem, problem.graph.copies, placement, say, trial)
 
 
 def _pipeline(
@@ -63,14 +66,9 @@ def _pipeline(
     table = _table(problem, copies, placement, cut)
     _try(problem, cut.firsts, say, trial)
     ranks = list(dict.fromkeys(of_stages.tolist()))
-    if "cpu" in (names := _named(problem, ranks)) and len(set(names)) > 1:
-        raise UnsayableError(
-            f"{TARGET}: processes send over NCCL between cards, or over gloo between CPUs, and stages stand on both; "
-            "place with --accelerators-only"
-        )
     plan = {
         "micro_batches": copies.micro_batches,
-        "devices": names,
+        "devices": process_devices(TARGET, problem.cluster, ranks),
         "stages": [np.flatnonzero(of_stages == device).tolist() for device in ranks],
         "split_spec": dict.fromkeys(cut.firsts, "BEGINNING"),
     }
@@ -128,12 +126,6 @@ def _try(problem: Problem, first: list[str], say: Say, trial: Trial | None) -> N
         )
     if result.untried:
         say(f"{TARGET}: not tried, only checked by the graph, {result.untried}")
-
-
-def _named(problem: Problem, devices: list[int]) -> list[str]:
-    """Devices as PyTorch names them."""
-    names = target_names(problem.cluster)
-    return [name if isinstance(name := names[device], str) else f"cuda:{name}" for device in devices]
 
 
 def _word(action: Action) -> str:

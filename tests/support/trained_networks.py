@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from support.small_networks import Attends
 from torch import Tensor, distributed, nn
+from torch.distributed.tensor import DTensor
 from torch.nn.functional import cross_entropy
 
 import gnnplace as gp
@@ -53,7 +54,7 @@ def step(name: str) -> gp.TorchStep:
     torch.manual_seed(0)
     build, shape = STEPS[name]
     net = build()
-    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)  # Adam divides by gradients near 0
     inputs = torch.randn(*shape), torch.arange(shape[0]) % 5
     return gp.TorchStep(net, lambda net, x, y: cross_entropy(net(x), y), inputs, optimizer, micro_batches=MICRO_BATCHES)
 
@@ -71,16 +72,18 @@ def accumulated(name: str) -> tuple[list[float], dict[str, Tensor]]:
     return [each.item() for each in losses], dict(of.module.named_parameters())
 
 
-def trained(rank: int, name: str, folders: Sequence[Path], store: str) -> None:
-    """One process of the exported pipelines: trains a step of each, and saves losses and updated parameters there."""
+def trained(rank: int, name: str, folders: Sequence[Path], store: str, world: int) -> None:
+    """One process of the exported steps: trains one of each, and saves losses and updated parameters in its folder."""
     torch.set_num_threads(1)
-    world = len((folders[0] / "schedule.csv").read_text().splitlines())
     distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=world, timeout=timedelta(seconds=600))
     for folder in folders:
         of = step(name)
         losses = runpy.run_path(str(folder / "run.py"))["train"](of, 1, torch.device("cpu"))
-        fresh = dict(step(name).module.named_parameters())
-        changed = {key: each.detach() for key, each in of.module.named_parameters() if not torch.equal(each, fresh[key])}
-        torch.save((losses, changed), folder / f"{rank}.pt")
+        fresh, updated = dict(step(name).module.named_parameters()), {key: _whole(each) for key, each in of.module.named_parameters()}
+        torch.save((losses, {key: each for key, each in updated.items() if not torch.equal(each, fresh[key])}), folder / f"{rank}.pt")
         distributed.barrier()
     distributed.destroy_process_group()
+
+
+def _whole(parameter: Tensor) -> Tensor:
+    return (parameter.full_tensor() if isinstance(parameter, DTensor) else parameter).detach().clone()
