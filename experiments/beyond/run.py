@@ -172,22 +172,27 @@ def _summary(cells: Sequence[Cell]) -> str:
         "equal cards": lambda cell: cell["cluster"] not in UNEQUAL,
         "experts (moe-8e)": lambda cell: cell["graph"] == "moe-8e",
         "tables (dlrm)": lambda cell: cell["graph"] == "dlrm",
-    }
+    } | {name: lambda cell, name=name: cell["cluster"] == name for name in people.CLUSTERS}
     rows = []
     for kind, belongs in kinds.items():
         some = [cell for cell in cells if belongs(cell) and people.first(cell) is not None]
         if not some:
             continue
         over = [people.first(cell) / cell["bound_ns"] for cell in some]
-        row = [kind, str(len(some)), f"{_mean(over):.3f}"]
+        alone = _mean([(cell["accelerators_ns"] or cell["bound_ns"]) / cell["bound_ns"] for cell in some])
+        row = [kind, str(len(some)), f"{alone:.3f}", f"{_mean(over):.3f}"]
         for limit in SECONDS:
             steps = [cell["best"][f"{limit:g}"]["step_ns"] for cell in some]
             row.append(f"{_mean([step / cell['bound_ns'] for step, cell in zip(steps, some, strict=True)]):.3f}")
         last = [cell["best"][f"{SECONDS[-1]:g}"]["step_ns"] for cell in some]
         ratios = [step / people.first(cell) for step, cell in zip(last, some, strict=True)]
         near = sum(step <= NEAR * cell["bound_ns"] for step, cell in zip(last, some, strict=True))
-        rows.append([*row, f"{_mean(ratios):.3f}", f"{max(ratios, default=float('nan')):.3f}", str(near)])
-    header = ["cells", "number", "best rule", *(f"`best`, {limit:g} s" for limit in SECONDS), "over the rule", "worst", f"within {NEAR}"]
+        left = (_mean([step / cell["bound_ns"] for step, cell in zip(last, some, strict=True)]) - 1) / (_mean(over) - 1)
+        rows.append([*row, f"{left:.2f}", f"{_mean(ratios):.3f}", f"{max(ratios, default=float('nan')):.3f}", str(near)])
+    header = [
+        "cells", "number", "the bound without CPUs", "best rule", *(f"`best`, {limit:g} s" for limit in SECONDS),
+        "of the room left", "over the rule", "worst", f"within {NEAR}",
+    ]  # fmt: skip
     unfit = [cell for cell in cells if people.first(cell) is None]
     fits = sum(not cell["best"][f"{SECONDS[-1]:g}"]["infeasible"] for cell in unfit)
     return results.markdown_table(header, rows) + f"\nOf {len(unfit)} steps that no published rule fits, `best` fits {fits}.\n"
