@@ -14,9 +14,8 @@ from jaxtyping import Int64
 
 from gnnplace.baselines.data_parallel.forms import copies_of
 from gnnplace.baselines.pipelines.actions import Action, Kind, Table, checked
-from gnnplace.baselines.pipelines.orders import passes, placed
+from gnnplace.baselines.pipelines.orders import passes
 from gnnplace.graph import NONE
-from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.result import Timeline
 
@@ -86,10 +85,3 @@ def _row(
             yield Action(KINDS[number], stage, copy)
         elif KINDS[number] == "B":
             yield Action("BW", stage, copy)
-
-
-def kept_order(
-    problem: Problem, stage: Int64[np.ndarray, " ops"], devices: Int64[np.ndarray, " stages"], table: Table
-) -> Placement:
-    """The placement whose devices keep the order of the table, pass by pass."""
-    return placed(problem, stage, devices, table)

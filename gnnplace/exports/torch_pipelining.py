@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from gnnplace.baselines.pipelines.actions import Action, Table
+from gnnplace.baselines.pipelines.orders import placed
 from gnnplace.baselines.pipelines.rows import of_one_micro_batch
 from gnnplace.exports.data_parallel import data_parallel
 from gnnplace.exports.homes import of_torch, process_devices
-from gnnplace.exports.pipeline_order import kept_order, order_of
+from gnnplace.exports.pipeline_order import order_of
 from gnnplace.exports.refusal import ONE_DEVICE, TrialResult, UnsayableError, listed
 from gnnplace.exports.stages import TARGET, PipelineCut, stages
 from gnnplace.exports.trial import Say, Trial, tried
@@ -72,7 +73,7 @@ def _pipeline(
         "stages": [np.flatnonzero(of_stages == device).tolist() for device in ranks],
         "split_spec": dict.fromkeys(cut.firsts, "BEGINNING"),
     }
-    _say_exported(problem, placement, kept_order(problem, cut.of_op[copies.source], of_stages, table), say)
+    _say_exported(problem, placement, placed(problem, cut.of_op[copies.source], of_stages, table), say)
     rows = [",".join(map(_word, row)) for row in table]
     return {"plan.json": _text(plan), "schedule.csv": "\n".join([*rows, ""]), "run.py": SCRIPT.read_text("utf-8")}
 

@@ -84,10 +84,13 @@ def test_what_a_pipeline_of_pytorch_can_t_run_is_refused() -> None:
 
 def test_gradients_of_weights_that_read_what_a_stage_sends_are_not_put_off() -> None:
     problem = posed("mlp", 4)  # its cuts are within blocks: the sum that a stage sends is read by its normalisation
-    orders = {name: torch_pipelining(problem, gp.place(problem, name))["schedule.csv"] for name in ("1f1b", "zb-h1")}
-    assert "W" not in orders["1f1b"]
-    for row in orders["zb-h1"].splitlines():
-        assert ("W" in row) == ("I" in row)
+    named = torch_pipelining(problem, gp.place(problem, "1f1b"))
+    planned = torch_pipelining(problem, gp.place(problem, "zb-h1"))
+    rows, firsts = planned["schedule.csv"].splitlines(), [*json.loads(planned["plan.json"])["split_spec"]]
+    assert "W" not in named["schedule.csv"] and firsts == ["2.inner.2", "4.inner.0", "6.norm"]
+    sends_again = [True, True, False, False]  # the first two are cut within a block
+    assert [("I" not in row and "W" not in row) for row in rows] == sends_again
+    assert rows[3] == "3F0,3I0,3F1,3I1,3F2,3I2,3F3,3I3,3W0,3W1,3W2,3W3"
 
 
 def test_one_micro_batch_needs_a_file_and_several_a_folder(tmp_path: Path, capsys) -> None:
