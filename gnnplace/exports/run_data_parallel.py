@@ -8,6 +8,7 @@ import json
 import os
 import runpy
 from contextlib import nullcontext
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,8 @@ def train(step: Any, steps: int, device: torch.device) -> list[float]:
     """Trains this process's share of the micro-batches; returns their last losses."""
     plan = json.loads(Path(__file__).with_name("plan.json").read_text())
     shares, rank = plan["shares"], dist.get_rank()
-    begin, parts = sum(shares[:rank]), step.batch.split(step.batch.tensors)
-    mine = [[each.to(device) for each in tensors] for tensors in parts[begin : begin + shares[rank]]]
+    begin, parts = sum(shares[:rank]), cycle(step.batch.split(step.batch.tensors))  # a step of one is each micro-batch
+    mine = [[each.to(device) for each in tensors] for tensors in islice(parts, begin, begin + shares[rank])]
     scale, module = len(shares) / sum(shares), step.module.to(device)  # processes average gradients
     model, optimizers = module, step.built_optimizers
     if plan["wrap"] == "ddp":

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,17 @@ from gnnplace.exports.targets import TARGETS
 
 SECTIONS = {section.anchor: section for section in sections("exporting.md")}
 TOP = "exporting-a-placement"
+NET = """
+import torch
+from torch import nn
+import gnnplace as gp
+
+def step():
+    torch.manual_seed(0)
+    net = nn.Sequential(*(nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 256)) for _ in range(8)))
+    batch = torch.randn(512, 256), torch.randn(512, 256)
+    return gp.TorchStep(net, lambda net, x, y: nn.functional.mse_loss(net(x), y), batch, torch.optim.SGD(net.parameters(), 0.1))
+"""
 
 
 def run(anchor: str) -> list[Path]:
@@ -24,9 +38,21 @@ def run(anchor: str) -> list[Path]:
     written = []
     for line in "".join(SECTIONS[anchor].blocks("bash")).splitlines():
         program, *arguments = shlex.split(line)
-        assert program == "gnnplace" and cli.main([*arguments, "-q"]) == DONE
-        written.append(Path(arguments[-1]))
+        if program == "torchrun":
+            train(arguments)
+        else:
+            assert program == "gnnplace" and cli.main([*arguments, "-q"]) == DONE
+            written.append(Path(arguments[-1]))
     return written
+
+
+def train(arguments: list[str]) -> None:
+    """Runs torchrun, with as many processes as the plan beside the script has."""
+    at = arguments.index("--nproc-per-node") + 1
+    script = next(Path(each) for each in arguments if each.endswith("run.py"))
+    arguments[at] = str(len(json.loads(script.with_name("plan.json").read_text())["devices"]))
+    ran = subprocess.run([sys.executable, "-m", "torch.distributed.run", *arguments], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0 and "losses of micro-batches:" in ran.stdout, ran.stderr
 
 
 def test_every_target_has_a_row_and_a_section() -> None:
@@ -54,6 +80,8 @@ def provide(target: str) -> None:
     if target == "onnxruntime":
         pytest.importorskip("onnx")
         torch.onnx.export(module, (x,), "net.onnx", dynamo=False, verbose=False, input_names=["x"])
+    if target == "torch-pipelining":
+        Path("net.py").write_text(NET)
     if target == "tensorflow":
         tf = pytest.importorskip("tensorflow")
         with tf.Graph().as_default() as graph:
