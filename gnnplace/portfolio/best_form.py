@@ -16,15 +16,13 @@ from math import ceil
 
 from gnnplace.baselines.reorder import reordered
 from gnnplace.baselines.searching.budget import Budget
-from gnnplace.bounds.bounds import bound_of_forms, lower_bound
+from gnnplace.bounds.bounds import lower_bound
 from gnnplace.choices import CopiesName
 from gnnplace.placement import Placement, rule_of, scheduled
-from gnnplace.portfolio import forms
 from gnnplace.portfolio.at_home import FOR_HOME, at_home
-from gnnplace.portfolio.candidates import BY_SCORE, Candidate, candidate, leaves_form
-from gnnplace.portfolio.lifted import grown, lifted
+from gnnplace.portfolio.candidates import BY_SCORE, Candidate, candidate
+from gnnplace.portfolio.halves import Half, lifted_to
 from gnnplace.portfolio.loosened import loosened
-from gnnplace.portfolio.planners import PIPELINES
 from gnnplace.portfolio.portfolio import Options, portfolio, repaired
 from gnnplace.portfolio.racing import raced
 from gnnplace.portfolio.rounds import Search, improvements, searched
@@ -33,34 +31,37 @@ from gnnplace.problems import Problem
 from gnnplace.result import FEASIBLE, OVERFLOWS, Evaluator, known, score
 from gnnplace.schedules.breadth_first import breadth_first
 from gnnplace.schedules.start_order import start_order
-from gnnplace.step_forms import freed, reformed
-from gnnplace.transformations.parallelism import Parallelism
+from gnnplace.step_forms import freed
 
 FAR = 2.0  # times the best start's step: how far behind another is searched from
 FOR_GIVEN, FOR_GIVEN_ALONE = 0.06, 0.4  # the share of the budget for the given form, and where no rule fits
 REPAIRED, FOR_REPAIRS = 2, 0.2  # how many rules that overflow are repaired, and their share of the budget together
 MOST_STARTS, STARTED_OPS = 12, 200_000  # a start of so many ops has no time to lose to others
 LOOSENED: tuple[CopiesName, ...] = ("anchored", "free")  # what becomes of replicas that stand on a device each
-FEWEST_LIFTED, FOR_LIFTED = (
-    8,
-    0.4,
-)  # of half as many micro-batches: so many at least are searched first, and their share
-ASKED_AGAIN = 3  # rules, for half as many micro-batches
+FOR_HALF = 0.4  # the share of the budget for half as many micro-batches
 PARTS = (1.0, 0.5, 0.25, 0.1)  # of a device's last micro-batch but one, which wait for the last
 FOR_CLIMB = 0.8  # the share of a search for ranked moves, before annealing
 FOR_ORDER = 0.04  # the share at the end for the order of ops
 
 
 def best_of_forms(
-    problem: Problem, evaluate: Evaluator, budget: Budget, options: Options, rules: Sequence[Candidate]
+    problem: Problem,
+    evaluate: Evaluator,
+    budget: Budget,
+    options: Options,
+    rules: Sequence[Candidate],
+    half: Half | None = None,
 ) -> Candidate:
-    """The best of the rules' candidates, of the portfolio for the given form, and of searches from these."""
+    """The best of the rules' candidates, of the portfolio for the given form, and of searches from these.
+
+    The half of a step of many micro-batches is searched first.
+    """
     run = _Run(problem, evaluate, budget, options)
     for rule in rules:
         run.progress(rule.planner, rule.score)
     rivals = [run.given(rules), *rules]
     rivals += run.repairs(rivals)
-    rivals += run.lifted(rivals)
+    rivals += run.lifted(half)
     starts = run.starts(rivals)
     if starts and budget.allows(1):
         last = 1 - FOR_HOME - (FOR_ORDER if run.open else 0)
@@ -113,29 +114,17 @@ class _Run:
             self.progress(repairs[-1].planner, repairs[-1].score)
         return repairs
 
-    def lifted(self, rivals: Sequence[Candidate]) -> list[Candidate]:
-        """The result for half as many micro-batches from the best rules, lifted; none for few or odd numbers.
-
-        A search gets further in a smaller step. Steps of many micro-batches are no worse for each than smaller ones.
-        """
-        copies, known_rules = self._problem.graph.copies, {*forms.EVERY, *PIPELINES}
-        assert copies is not None
-        number, odd = divmod(copies.micro_batches, 2)
-        if odd or number < FEWEST_LIFTED or not self._budget.allows(1):
+    def lifted(self, half: Half | None) -> list[Candidate]:
+        """The result for half as many micro-batches, lifted; none where it doesn't fit."""
+        if half is None or not self._budget.allows(1):
             return []
-        part = self._budget.left(FOR_LIFTED)
-        form = Parallelism(number, shared=copies.shared).of(copies.original)
-        half = reformed(self._problem, form)
-        names = [rival.planner for rival in sorted(rivals, key=BY_SCORE) if rival.planner in known_rules]
-        again = [forms.again(name, half, number, self._simulate) for name in names[:ASKED_AGAIN]]
-        rules = [replace(each, form=None if each.planner in PIPELINES else each.form) for each in again if each]
+        part = self._budget.left(FOR_HALF).anew(half.bound_ns)
         options = replace(self._options, starts=None, also={}, progress=Options.progress)
-        of_half = part.left(1.0).anew(bound_of_forms(half))
-        winner = best_of_forms(half, self._simulate, of_half, options, rules)
-        self._budget.pay(of_half.spent)
+        winner = best_of_forms(half.problem, self._simulate, part, options, half.rules, half.half)
+        self._budget.pay(part.spent)
         if winner.score.feasibility != FEASIBLE:
             return []
-        return [lifted_to(self._problem, replace(winner, form=winner.form or half), self._evaluate)]
+        return [lifted_to(self._problem, replace(winner, form=winner.form or half.problem), self._evaluate)]
 
     def starts(self, rivals: Sequence[Candidate]) -> list[Candidate]:
         """The starts of searches, best first: rivals that are not far behind, in forms whose copies move.
@@ -220,20 +209,6 @@ class _Run:
         return replace(
             candidate(form, self._evaluate, planner, placement), form=None if form is self._problem else form
         )
-
-
-def lifted_to(problem: Problem, winner: Candidate, evaluate: Evaluator) -> Candidate:
-    """A candidate that says its form, lifted to the micro-batches of a problem, a multiple of its own.
-
-    The problem leaves its form open.
-    """
-    assert winner.form is not None
-    number = winner.form.graph.micro_batches
-    times = problem.graph.micro_batches // number
-    form = problem if leaves_form(winner.form) else grown(winner.form, times)
-    placement = lifted(winner.placement, winner.form, form)
-    larger = candidate(form, evaluate, f"{winner.planner}, {number} micro-batches lifted", placement)
-    return replace(larger, form=None if form is problem else form)
 
 
 def _behind(first: Candidate) -> Candidate:

@@ -18,6 +18,7 @@ from gnnplace.placement import Schedule
 from gnnplace.portfolio import forms, planners, portfolio
 from gnnplace.portfolio.best_form import best_of_forms
 from gnnplace.portfolio.candidates import BY_SCORE, Candidate, candidate, failed, leaves_form, ranked
+from gnnplace.portfolio.halves import half_of
 from gnnplace.portfolio.portfolio import USUAL, Options, planned
 from gnnplace.portfolio.stages import staged
 from gnnplace.problems import Problem
@@ -56,18 +57,22 @@ def _proposed(problem: Problem, name: str, planner: Planner, schedule: Schedule)
 
 
 def best(
-    problem: Problem, budget: Budget, options: Options = USUAL, rules: Sequence[Candidate] | None = None
+    problem: Problem,
+    budget: Budget,
+    options: Options = USUAL,
+    rules: Sequence[Candidate] | None = None,
+    halve: bool = True,
 ) -> Candidate:
     """The winner of the portfolio, named `best: ` and the planner that proposed it.
 
     `rules` are the candidates of rules for other forms of the step, if these have run already. The budget is that
-    of the search, beside their time.
+    of the search, beside their time. `halve`: search the half of a step of many micro-batches first (`halves`).
     """
     start = time.perf_counter_ns()
     if options.forms and leaves_form(problem):
         if rules is None:
             rules = list(forms.all_rules(problem, simulate, options.stages))
-        winner = _best_of_forms(problem, budget.anew(bound_of_forms(problem)), options, rules)
+        winner = _best_of_forms(problem, budget, options, rules, halve)
         winner = replace(winner, rivals=tuple(rule for rule in rules if rule.planner not in forms.OURS))
         proved_ns = 0  # what is proved for a form says nothing of others
     else:
@@ -77,11 +82,15 @@ def best(
     return replace(winner, planner=f"{BEST}: {winner.planner}", planning_ns=planning_ns, proved_ns=proved_ns)
 
 
-def _best_of_forms(problem: Problem, budget: Budget, options: Options, rules: Sequence[Candidate]) -> Candidate:
+def _best_of_forms(
+    problem: Problem, budget: Budget, options: Options, rules: Sequence[Candidate], halve: bool
+) -> Candidate:
     """The winner among forms. Binding stages are searched in the given form; other forms have those of rules."""
+    bound_ns = bound_of_forms(problem)
     if options.stages is None or not options.stages.binding:
-        return best_of_forms(problem, simulate, budget, options, rules)
-    return min((portfolio.portfolio(problem, simulate, budget, options), *rules), key=BY_SCORE)
+        half = half_of(problem, rules, simulate) if halve else None
+        return best_of_forms(problem, simulate, budget.anew(bound_ns), options, rules, half)
+    return min((portfolio.portfolio(problem, simulate, budget.anew(bound_ns), options), *rules), key=BY_SCORE)
 
 
 def compared(

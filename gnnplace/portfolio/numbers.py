@@ -13,8 +13,8 @@ from dataclasses import replace
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.portfolio import comparison, forms
 from gnnplace.portfolio.alternatives import OF_BEST, by_time_of_each, formed, number_of
-from gnnplace.portfolio.best_form import lifted_to
 from gnnplace.portfolio.candidates import Candidate
+from gnnplace.portfolio.halves import lifted_to
 from gnnplace.portfolio.portfolio import Options
 from gnnplace.problems import Problem
 from gnnplace.result import FEASIBLE
@@ -60,7 +60,7 @@ def _searched(
     """What `best` makes of the candidates for so many micro-batches, and the same lifted to larger numbers."""
     problem = problems[number]
     starts = [_given(each, problem) for each in pool if number_of(each) == number]
-    best = comparison.best(problem, budget, options, starts)
+    best = comparison.best(problem, budget, options, starts, halve=False)  # a smaller step was searched already
     winner = replace(formed(best, problem), planner=best.planner.removeprefix(OF_BEST))
     return [winner, *_lifted(winner, {larger: each for larger, each in problems.items() if larger > number})]
 

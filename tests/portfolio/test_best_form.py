@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from support.graphs import equal_gpus
 from support.layered import layered
 
@@ -15,6 +16,8 @@ from gnnplace.costs.roofline import problem
 from gnnplace.placement import check
 from gnnplace.portfolio import forms
 from gnnplace.portfolio.best_form import _Run
+from gnnplace.portfolio.comparison import best
+from gnnplace.portfolio.halves import half_of
 from gnnplace.portfolio.loosened import loosened
 from gnnplace.portfolio.portfolio import Options
 from gnnplace.portfolio.racing import raced
@@ -63,20 +66,32 @@ def test_a_start_that_gains_nothing_more_leaves_the_budget_to_others():
     assert raced(starts, Budget(evaluations=1000), search).planner == "behind"
 
 
-def test_half_of_many_micro_batches_are_searched_first_and_lifted():
-    def run(number: int) -> _Run:
-        return _Run(posed(number=number), simulate, Budget(evaluations=600), Options(forms=True))
-
-    given = posed(number=16)
-    rules = list(forms.by_rules(given, simulate))
-    searching = run(16)
-    (found,) = searching.lifted(rules)
-    assert found.planner.endswith(", 8 micro-batches lifted") and found.form.graph.micro_batches == 16
-    assert found.score == score(found.form, simulate(found.form, [found.placement])[0])
-    half = min(rule.score.step_time_ns for rule in forms.by_rules(posed(number=8), simulate))
-    assert found.score.step_time_ns <= 2 * half  # for each micro-batch as long at most
+def test_half_of_many_micro_batches_is_searched_first_and_lifted():
+    given = posed(number=32)
+    half = half_of(given, list(forms.by_rules(given, simulate)), simulate)
+    assert half.problem.graph.micro_batches == 16 and half.half.problem.graph.micro_batches == 8 and half.half.half is None
+    searching = _Run(given, simulate, Budget(evaluations=600), Options(forms=True))
+    (winner,) = searching.lifted(half)
+    assert winner.planner.endswith(", 16 micro-batches lifted") and winner.form.graph.micro_batches == 32
+    assert winner.score == score(winner.form, simulate(winner.form, [winner.placement])[0])
+    of_rules = min(rule.score.step_time_ns for rule in half.half.rules)
+    assert winner.score.step_time_ns <= 4 * of_rules  # for each micro-batch as long at most
     assert 200 <= searching._budget.spent <= 260  # two fifths
-    assert run(8).lifted(rules) == run(17).lifted(rules) == []
+    assert half_of(posed(number=8), [], simulate) is half_of(posed(number=17), [], simulate) is None
+
+
+def test_rules_for_half_are_asked_before_the_budget_begins(monkeypatch: pytest.MonkeyPatch):
+    given, seconds = posed(number=16), [0.0]
+    rules = [forms.by_rule("ddp", given, simulate)]
+
+    def searched(passes: float):
+        def asked(*_):
+            seconds[0] += passes
+
+        monkeypatch.setattr(forms, "again", asked)
+        return best(given, Budget(evaluations=200, seconds=10, clock=lambda: seconds[0]), Options(forms=True), rules)
+
+    assert searched(100).score == searched(0).score < rules[0].score and seconds[0] == 100
 
 
 def test_searches_keep_the_order_of_a_start():

@@ -40,7 +40,8 @@ def quick(monkeypatch: pytest.MonkeyPatch, rules: dict[int, list[Candidate]]) ->
     """Rules that have run already, and a `best` that only takes the best of its starts; the numbers that it searches."""
     searched = list[int]()
 
-    def best(problem: Problem, budget: Budget, options: Options, starts: list[Candidate]) -> Candidate:
+    def best(problem: Problem, budget: Budget, options: Options, starts: list[Candidate], halve: bool) -> Candidate:
+        assert not halve
         searched.append(problem.graph.micro_batches)
         winner = min(starts, key=lambda each: each.score)
         return Candidate(f"best: {winner.planner}", winner.placement, winner.result, winner.score, form=winner.form, rivals=tuple(starts))
