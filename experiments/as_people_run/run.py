@@ -1,22 +1,22 @@
 """Steps as people run them: every published rule and `best` on steps of several micro-batches, over a bound that holds for all.
 
-    python -m experiments.as_people_run.run [--graphs ...] [--clusters ...] [--micro-batches 8 ...] [--tables] [--bounds]
+    python -m experiments.as_people_run.run [--graphs ...] [--clusters ...] [--micro-batches 8 ...] [--tables] [--bounds] [--rules dp-pp ...]
 
 Cells are computed one process a core and kept: what is there is not computed again. `--tables` only writes the tables anew, `--bounds`
-the bounds of the cells that are there and the tables.
+the bounds of the cells that are there and the tables, `--rules` the steps of these rules.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 from experiments import results
-from experiments.cells import Cell, compute
+from experiments.cells import Cell, Job, compute
 from gnnplace.baselines.data_parallel.ddp import replicated_on
 from gnnplace.baselines.data_parallel.shares import shares
 from gnnplace.baselines.searching.budget import Budget
@@ -88,6 +88,26 @@ def with_bounds() -> dict[str, Cell]:
         results.save(CELLS, document)
         print(name, cell["bound_ns"], cell["bound"], flush=True)
     return cells
+
+
+def with_rules(names: Sequence[str], jobs: Mapping[str, Job]) -> dict[str, Cell]:
+    """The cells that are kept, with these rules computed anew and saved."""
+    document, rows = results.load(CELLS), CELLS.with_name("rules.json")
+    cells: dict[str, Cell] = document["cells"]
+    kept = {name: (ruled, (*values[:3], names)) for name, (_, values) in jobs.items() if name in cells and values[2] > 1}
+    for name, cell in compute(rows, kept, {"rules": [*names]}).items():
+        made = {"commit": cell["commit"]}
+        cells[name]["rules"] |= {rule: row | made for rule, row in cell["rules"].items()}
+    results.save(CELLS, document)
+    rows.unlink()
+    return cells
+
+
+def ruled(graph: str, cluster: str, micro_batches: int, names: Sequence[str]) -> Cell:
+    """What some rules take on one step; nothing where they do not apply."""
+    step = posed(graph, cluster, micro_batches)
+    proposed = (forms.again(name, step, micro_batches, simulate) for name in names)
+    return {"rules": {rule.planner: row(rule) for rule in proposed if rule is not None}}
 
 
 def _one_card(posed: Problem) -> Candidate:
@@ -200,6 +220,7 @@ def main() -> None:
     parser.add_argument("--micro-batches", nargs="+", type=int, choices=MICRO_BATCHES, default=MICRO_BATCHES)
     parser.add_argument("--tables", action="store_true")
     parser.add_argument("--bounds", action="store_true")
+    parser.add_argument("--rules", nargs="+", choices=[*RULES, *PIPELINES])
     chosen = parser.parse_args()
     jobs = {
         f"{graph}/{cluster}/{number}": (measured, (graph, cluster, number, SECONDS))
@@ -207,7 +228,10 @@ def main() -> None:
         for cluster in chosen.clusters
         for graph in chosen.graphs
     }
-    cells = with_bounds() if chosen.bounds else compute(CELLS, {} if chosen.tables else jobs, {"seconds": SECONDS})
+    if chosen.bounds or chosen.rules:
+        cells = with_bounds() if chosen.bounds else with_rules(chosen.rules, jobs)
+    else:
+        cells = compute(CELLS, {} if chosen.tables else jobs, {"seconds": SECONDS})
     (HERE / "results" / "as_people_run.md").write_text(tables(list(cells.values())))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from math import ceil
 
@@ -75,7 +75,7 @@ class _Run:
 
     def __init__(self, problem: Problem, evaluate: Evaluator, budget: Budget, options: Options) -> None:
         self._problem, self._options, self._simulate = problem, options, evaluate
-        self._free = freed(problem)
+        self._free = cache(freed)
         self._budget = budget
         self._evaluate = budget.metered(evaluate)
         self._searches = Searches(self._evaluate, options.seed, options.search, own_order)
@@ -189,7 +189,10 @@ class _Run:
         part, searches = budget.left(FOR_CLIMB), replace(self._searches, seed=next(self._seeds))
         climbed = self._from("ranked-climb", searches.climbed, start, part)
         result = self._from("annealing", searches.annealed, climbed, budget)
-        return result if result.form is not None else self._candidate(self._free, result.planner, result.placement)
+        form = result.form or self._problem
+        if form.graph.copies is None or form.graph.copies.placed != "together":
+            return result
+        return self._candidate(self._free(form), result.planner, result.placement)
 
     def ordered(self, winner: Candidate) -> Candidate:
         """The result of a search for a faster order of the ops from a winner."""

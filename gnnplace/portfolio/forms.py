@@ -16,6 +16,7 @@ from gnnplace.baselines.data_parallel.fsdp import fsdp
 from gnnplace.baselines.data_parallel.hybrid import expert_parallel, hybrid
 from gnnplace.baselines.data_parallel.layer_shares import layer_shares
 from gnnplace.baselines.data_parallel.one_card import one_card
+from gnnplace.baselines.pipelines.dp_pp import dp_pp
 from gnnplace.baselines.pipelines.pipedream import pipedream
 from gnnplace.choices import FREELY
 from gnnplace.constraints import Stages
@@ -36,12 +37,14 @@ RULES: Mapping[str, Rule] = {
     "hybrid": hybrid,
     "expert-parallel": expert_parallel,
     "pipedream": pipedream,
+    "dp-pp": dp_pp,
 }
 OURS: Mapping[str, Rule] = {"layer-shares": layer_shares}  # not what people do by hand
 EVERY: Mapping[str, Rule] = {**RULES, **OURS}
 # what a graph lacks to which a rule does not apply
 WITHOUT = {
     "hybrid": "tables", "expert-parallel": "experts", "pipedream": "stages of which one would be replicated",
+    "dp-pp": "replicas with as many micro-batches each, two at least, and two devices",
     "layer-shares": "layers with whose shares these devices would end earlier",
 }  # fmt: skip
 

@@ -27,14 +27,9 @@ from gnnplace.baselines.heft import heft
 from gnnplace.baselines.metis import metis
 from gnnplace.baselines.peft import peft
 from gnnplace.baselines.pipeline import pipeline
-from gnnplace.baselines.pipelines.gpipe import gpipe
-from gnnplace.baselines.pipelines.graphpipe import graphpipe
-from gnnplace.baselines.pipelines.interleaved import interleaved_1f1b
-from gnnplace.baselines.pipelines.one_f_one_b import one_f_one_b
-from gnnplace.baselines.pipelines.pipelined import pipelined, several
-from gnnplace.baselines.pipelines.v_half import v_half
-from gnnplace.baselines.pipelines.zb_h1 import zb_h1
-from gnnplace.baselines.pipelines.zb_v import zb_v
+from gnnplace.baselines.pipelines.in_replicas import in_replicas
+from gnnplace.baselines.pipelines.pipelined import several
+from gnnplace.baselines.pipelines.schedules import SCHEDULES
 from gnnplace.baselines.random_units import random_units
 from gnnplace.baselines.ranked_climb import ranked_climb
 from gnnplace.baselines.scotch import min_cut, scotch
@@ -128,14 +123,8 @@ BASELINES: dict[str, Baseline] = {  # the slow ones last
     "genetic": Baseline(genetic, "start", search=True, priorities=True),
     "exact": Baseline(_exact, search=True, priorities=True),
 }  # fmt: skip
-PIPELINES: dict[str, Callable[..., Placement]] = {  # (problem, evaluate), of a step of several micro-batches
-    "gpipe": partial(pipelined, rule=gpipe),
-    "1f1b": partial(pipelined, rule=one_f_one_b),
-    "graphpipe": graphpipe,
-    "interleaved-1f1b": partial(pipelined, rule=interleaved_1f1b),
-    "zb-h1": partial(pipelined, rule=zb_h1),
-    "zb-v": partial(pipelined, rule=zb_v),
-    "v-half": partial(pipelined, rule=v_half),
+PIPELINES: dict[str, Callable[..., Placement]] = {  # (problem, evaluate), of several micro-batches for each replica
+    name: partial(in_replicas, plan=plan) for name, plan in SCHEDULES.items()
 }
 SLOW_PIPELINE = (
     "Devices wait where stages are unequal or few micro-batches fill them, and all accelerators have a stage."
@@ -193,7 +182,10 @@ def require(name: str, problem: Problem) -> None:
     if name in missing():
         raise ValueError(f"planner {name!r}: {missing()[name]}")
     if name in PIPELINES and not several(problem.graph):
-        raise ValueError(f"planner {name!r}: needs a step of several micro-batches, --micro-batches 2 or more")
+        raise ValueError(
+            f"planner {name!r}: needs several micro-batches, as many for each replica, with copies together "
+            "(--micro-batches 8)"
+        )
 
 
 def missing() -> dict[str, str]:

@@ -47,7 +47,7 @@ def why(cluster: Cluster, plan: AlternativeStep, rule: AlternativeStep) -> str:
     """Why a rule takes longer than the plan, from what both leave idle and send."""
     used, most = uses(cluster, rule), max(use.busy for use in uses(cluster, rule))
     idle, mean = _idle(used), sum(use.busy for use in used) / len(used)
-    if rule.planner in PIPELINES or rule.planner == "pipedream":
+    if rule.planner in (*PIPELINES, "pipedream", "dp-pp"):
         return f"{word(rule)} leaves {idle}, since stages are unequal, or wait for the first and the last micro-batch"
     if rule.planner == "one-card":
         return f"one card leaves {idle}"
@@ -161,6 +161,14 @@ def _pipeline(cluster: Cluster, step: AlternativeStep) -> str:
     )
 
 
+def _dp_pp(cluster: Cluster, step: AlternativeStep) -> str:
+    mesh = f'init_device_mesh("cuda", ({step.replicas}, {len(_ranks(cluster, step)) // step.replicas}))'
+    return (
+        f"{_launched(cluster, step)}, {mesh}, torch.distributed.pipelining over its second dimension, each stage in "
+        f"DistributedDataParallel over the first, {step.micro_batches // step.replicas} micro-batches a replica"
+    )
+
+
 def _without(cluster: Cluster, step: AlternativeStep) -> str:
     return f"{len(_ranks(cluster, step))} ranks; {WITHOUT_CLASS[step.planner]}"
 
@@ -173,5 +181,6 @@ HOW: Mapping[str, Callable[[Cluster, AlternativeStep], str]] = {
     "hybrid": _hybrid,
     "expert-parallel": _experts,
     **dict.fromkeys(SCHEDULES, _pipeline),
+    "dp-pp": _dp_pp,
     **dict.fromkeys(WITHOUT_CLASS, _without),
 }

@@ -19,6 +19,7 @@ WORDS = {
     "hybrid": "hybrid",
     "expert-parallel": "expert-parallel",
     "pipedream": "PipeDream",
+    "dp-pp": "DP x PP",
     "gpipe": "GPipe",
     "1f1b": "1F1B",
     "graphpipe": "GraphPipe",

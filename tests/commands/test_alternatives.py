@@ -32,7 +32,7 @@ def layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     gp.save(equal_gpus(2), tmp_path / "cluster.json")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(forms, "all_rules", few_rules)
-    monkeypatch.setattr(comparison, "best_of_forms", lambda *given: replace(min(given[-1], key=BY_SCORE), planner="climb"))
+    monkeypatch.setattr(comparison, "best_of_forms", lambda *given: replace(min(given[4], key=BY_SCORE), planner="climb"))
     return tmp_path
 
 

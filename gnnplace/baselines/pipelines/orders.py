@@ -36,7 +36,7 @@ def placed(
     wanted = stage[np.unique(closure.unit, return_index=True)[1]]  # a unit has the stage of its first op
     device = legalised(problem, closure, devices[wanted])
     moment = moments(problem.graph, wanted[closure.unit], table, reads)
-    return Placement(expand(closure, device), "in-order", -_ranks(problem.graph, moment))
+    return Placement(expand(closure, device), "in-order", -ranks(problem.graph, moment))
 
 
 def moments(
@@ -66,7 +66,7 @@ def moments(
     return raised(graph, moment)
 
 
-def _ranks(graph: ComputationGraph, moment: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
+def ranks(graph: ComputationGraph, moment: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
     """The position of each op in an order by moment, then in the order of the graph of one micro-batch.
 
     Where that order is not topological, levels take its place.

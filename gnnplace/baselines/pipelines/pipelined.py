@@ -23,7 +23,7 @@ Placed = Callable[[Int64[np.ndarray, " ops"], Int64[np.ndarray, " stages"], Tabl
 def pipelined(problem: Problem, evaluate: Evaluator, *, rule: Rule) -> Placement:
     """The fastest placement of a schedule, on as many accelerators as have a stage.
 
-    The graph is a step of several micro-batches (`several`).
+    The graph is a step of several micro-batches on one replica.
     """
     return fastest(problem, proposals(problem, rule, partial(placed, problem)), evaluate)
 
@@ -37,6 +37,13 @@ def proposals(problem: Problem, rule: Rule, *place_stages: Placed) -> list[Place
 
 
 def several(graph: ComputationGraph) -> bool:
-    """Whether the graph is a step of several micro-batches on one replica, whose copies stand together."""
+    """Whether each replica of a step has as many of several micro-batches, and copies stand together."""
     copies = graph.copies
-    return copies is not None and copies.micro_batches > 1 and copies.replicas == 1 and copies.placed == "together"
+    return (
+        copies is not None
+        and copies.placed == "together"
+        and len(set(copies.shares)) == 1
+        and copies.shares[0] > 1
+        and not copies.one_home
+        and not copies.family_shares
+    )

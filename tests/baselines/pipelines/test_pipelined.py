@@ -50,10 +50,11 @@ def test_a_search_starts_from_what_is_fastest_under_its_own_schedule():
 
 def test_who_needs_micro_batches_says_so_and_stays_out_of_comparisons():
     one, several = gp.problem("dlrm", cluster="k40-2"), gp.problem("dlrm", cluster="k40-2", micro_batches=2)
-    copied = gp.problem("dlrm", cluster="k40-2", micro_batches=2, replicas=2)
-    for problem in (one, copied):
+    of_one_each = gp.problem("dlrm", cluster="k40-2", micro_batches=2, replicas=2)
+    unequal = gp.problem("dlrm", cluster="k40-2", micro_batches=6, replicas=2, shares=[2, 4])
+    for problem in (one, of_one_each, unequal):
         assert not planners.planners(problem, simulate, 0).keys() & planners.PIPELINES.keys()
-        with pytest.raises(ValueError, match="planner '1f1b': needs a step of several micro-batches, --micro-batches 2 or more"):
+        with pytest.raises(ValueError, match="planner '1f1b': needs several micro-batches, as many for each replica, with copies together"):
             gp.place(problem, "1f1b")
     assert planners.planners(several, simulate, 0).keys() > planners.PIPELINES.keys()
     assert gp.place(several, "1f1b").schedule == "in-order"
