@@ -1,6 +1,6 @@
 """Steps as people run them: every published rule and `best` on steps of several micro-batches, over a bound that holds for all.
 
-    python -m experiments.as_people_run.run [--graphs ...] [--clusters ...] [--micro-batches 8 ...] [--tables] [--bounds] [--rules dp-pp ...]
+    python -m experiments.as_people_run.run [--graphs ...] [--clusters ...] [--micro-batches 8 ...] [--tables | --bounds | --rules ...]
 
 Cells are computed one process a core and kept: what is there is not computed again. `--tables` only writes the tables anew, `--bounds`
 the bounds of the cells that are there and the tables, `--rules` the steps of these rules.

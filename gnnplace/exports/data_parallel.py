@@ -49,8 +49,10 @@ def _ddp(target: str, problem: Problem, copies: Copies, placement: Placement) ->
             "--planner ddp"
         )
     first = np.unique(copies.replica, return_index=True)[1]
-    devices = process_devices(target, problem.cluster, placement.device[first].tolist())
-    return _files({"wrap": "ddp", "devices": devices, "shares": [*copies.shares]})
+    stands = placement.device[first]
+    order = np.argsort(stands, kind="stable")  # processes have the order of the cards, as launchers number them
+    devices = process_devices(target, problem.cluster, stands[order].tolist())
+    return _files({"wrap": "ddp", "devices": devices, "shares": np.array(copies.shares)[order].tolist()})
 
 
 def _fsdp(target: str, problem: Problem, copies: Copies, placement: Placement, say: Say) -> Mapping[str, str] | None:

@@ -28,11 +28,12 @@ def order_of(
     stage: Int64[np.ndarray, " ops"],
     devices: Int64[np.ndarray, " stages"],
     undivided: Collection[int] = (),
+    replica: int = 0,
 ) -> Table:
-    """The passes of each device that has a stage, in the order of their first stages.
+    """The passes of each device that has a stage of a replica, by the numbers of devices.
 
-    The backward passes of `undivided` stages are one. Raises ValueError if passes wait for each other for ever in the
-    order in which they start.
+    The backward passes of `undivided` stages are one. A replica counts its micro-batches from 0. Raises ValueError if
+    passes wait for each other for ever in the order in which they start.
 
         >>> import gnnplace as gp
         >>> from gnnplace.simulator.simulator import simulate
@@ -42,23 +43,25 @@ def order_of(
         >>> print(*order_of(problem, result.timeline, stages, np.array([1]))[0])
         0F0 0F1 0B0 0B1 0W0 0W1
     """
-    start = _starts(problem, timeline, stage, len(devices))
+    start = _starts(problem, timeline, stage, len(devices), replica)
     for each in undivided:
         start[2, each] = start[1, each]
     rows = []
-    for device in dict.fromkeys(devices.tolist()):
+    for device in np.unique(devices).tolist():
         rows.append([*_row(start, np.flatnonzero(devices == device))])
     return checked(rows)
 
 
 def _starts(
-    problem: Problem, timeline: Timeline, stage: Int64[np.ndarray, " ops"], stages: int
+    problem: Problem, timeline: Timeline, stage: Int64[np.ndarray, " ops"], stages: int, replica: int
 ) -> Int64[np.ndarray, "passes stages micro_batches"]:
     """When each pass starts. One without an op starts with the other pass of the backward pass, or of the stage."""
     copies, never = copies_of(problem.graph), np.iinfo(np.int64).max
-    ops = np.flatnonzero((copies.micro_batch != NONE) & ~copies.added & problem.graph.kernel)
-    start = np.full((len(KINDS), stages, copies.micro_batches), never)
-    np.minimum.at(start, (passes(copies)[ops], stage[ops], copies.micro_batch[ops]), timeline.start_ns[ops])
+    ours = (copies.micro_batch != NONE) & ~copies.added & (copies.replica == replica)
+    ops = np.flatnonzero(ours & problem.graph.kernel)
+    start = np.full((len(KINDS), stages, copies.shares[replica]), never)
+    number = copies.micro_batch[ops] - sum(copies.shares[:replica])
+    np.minimum.at(start, (passes(copies)[ops], stage[ops], number), timeline.start_ns[ops])
     forward, inputs, weights = start
     inputs[:] = np.where(inputs == never, weights, inputs)
     weights[:] = np.where(weights == never, inputs, np.maximum(weights, inputs))

@@ -5,7 +5,6 @@
 
 import argparse
 import json
-import os
 import runpy
 from contextlib import nullcontext
 from itertools import cycle, islice
@@ -67,6 +66,12 @@ def train(step: Any, steps: int, device: torch.device) -> list[float]:
     return [each.item() for each in losses]
 
 
+def card() -> torch.device:
+    """The planned card of this process, which the plan numbers through all nodes."""
+    name = json.loads(Path(__file__).with_name("plan.json").read_text())["devices"][dist.get_rank()]
+    return torch.device("cuda", int(name.partition(":")[2]) % torch.cuda.device_count())
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("step", help="FILE.py:FUNCTION")
@@ -74,7 +79,7 @@ if __name__ == "__main__":
     arguments, cuda = parser.parse_args(), torch.cuda.is_available()
     path, _, function = arguments.step.rpartition(":")
     dist.init_process_group("nccl" if cuda else "gloo")
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
+    device = card() if cuda else torch.device("cpu")
     losses = train(runpy.run_path(path)[function](), arguments.steps, device)
     print(f"losses of the micro-batches of process {dist.get_rank()}:", *losses)
     dist.destroy_process_group()

@@ -5,7 +5,6 @@
 
 import argparse
 import json
-import os
 import runpy
 from itertools import cycle, islice
 from pathlib import Path
@@ -40,9 +39,14 @@ class InPlaceOf:
 def train(step: Any, steps: int, device: torch.device) -> list[float]:
     """Trains the stages of this process; returns the last losses of micro-batches where the last stage is."""
     here = Path(__file__).parent
-    plan, calls = json.loads((here / "plan.json").read_text()), []
-    mine, number = plan["stages"][dist.get_rank()], plan["micro_batches"]
-    parts = list(islice(cycle(step.batch.split(step.batch.tensors)), number))  # a step of one is each micro-batch
+    plan, rank, calls = json.loads((here / "plan.json").read_text()), dist.get_rank(), []
+    replica, mine = next(n for n, ranks in enumerate(plan["replicas"]) if rank in ranks), plan["stages"][rank]
+    shares, number = plan["micro_batches"], plan["micro_batches"][replica]
+    alike = sorted({tuple(r for r, each in enumerate(plan["stages"]) if each == some) for some in plan["stages"]})
+    pipeline_group, _ = dist.new_subgroups_by_enumeration(plan["replicas"])
+    replicas_group, _ = dist.new_subgroups_by_enumeration([list(ranks) for ranks in alike])
+    batches = cycle(step.batch.split(step.batch.tensors))  # a step of one is each micro-batch
+    parts = list(islice(batches, sum(shares[:replica]), sum(shares[: replica + 1])))
     for tensors in parts:
         try:
             step.loss_of(InPlaceOf(step.module), tensors)
@@ -54,17 +58,28 @@ def train(step: Any, steps: int, device: torch.device) -> list[float]:
 
     spec = {name: SplitPoint[at] for name, at in plan["split_spec"].items()}
     pipe = pipeline(step.module, calls[0][0], calls[0][1], spec)
-    schedule = _PipelineScheduleRuntime([pipe.build_stage(stage, device) for stage in mine], number, loss_fn=loss)
-    schedule._load_csv(str(here / "schedule.csv"))
+    stages = [pipe.build_stage(stage, device, pipeline_group) for stage in mine]
+    schedule = _PipelineScheduleRuntime(stages, number, loss_fn=loss)
+    schedule._load_csv(str(here / plan["schedules"][replica]))
+    gradients_of = [parameter for stage in stages for parameter in stage.submod.parameters()]
     args, kwargs = tree_map(lambda *each: torch.cat(each).to(device), *calls) if 0 in mine else ((), {})
     target, losses = torch.arange(number) if pipe.num_stages - 1 in mine else None, list[torch.Tensor]()
     for _ in range(steps):  # your batches in place of the example's, again and again
         losses.clear()
         schedule.step(*args, target=target, losses=losses, **kwargs)
+        for gradient in (parameter.grad for parameter in gradients_of if parameter.grad is not None):
+            gradient *= number / sum(shares)  # PyTorch has taken the mean of this replica's
+            dist.all_reduce(gradient, group=replicas_group)
         for optimizer in step.built_optimizers:
             optimizer.step()
             optimizer.zero_grad()
     return [each.item() for each in losses]
+
+
+def card() -> torch.device:
+    """The planned card of this process, which the plan numbers through all nodes."""
+    name = json.loads(Path(__file__).with_name("plan.json").read_text())["devices"][dist.get_rank()]
+    return torch.device("cuda", int(name.partition(":")[2]) % torch.cuda.device_count())
 
 
 if __name__ == "__main__":
@@ -74,7 +89,7 @@ if __name__ == "__main__":
     arguments, cuda = parser.parse_args(), torch.cuda.is_available()
     path, _, function = arguments.step.rpartition(":")
     dist.init_process_group("nccl" if cuda else "gloo")
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
+    device = card() if cuda else torch.device("cpu")
     if losses := train(runpy.run_path(path)[function](), arguments.steps, device):
         print("losses of micro-batches:", *losses)
     dist.destroy_process_group()

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Int64
 
 from gnnplace.baselines.pipelines.actions import Action, Table
 from gnnplace.baselines.pipelines.orders import placed
@@ -38,11 +40,12 @@ def torch_pipelining(
 ) -> str | Mapping[str, str]:
     """JSON with the `devices` of the stages and the `split_spec`: the first module of each stage but the first.
 
-    Of several micro-batches, a folder: `plan.json`, with the stages of each process, too; `schedule.csv`; `run.py`. Of
-    replicas and shards the folder is that of `data_parallel`.
-    Raises UnsayableError if PyTorch can't cut the module so (`stages`), and, of several micro-batches, for replicas,
-    for an op whose copies stand on several devices, and for passes that wait for each other. `say` receives one line if
-    the tracer could not be tried, and one if the step of whole passes in turn takes another time than the planned one.
+    Of several micro-batches, a folder: `plan.json`, with the stages of each process, too; `schedule.csv`, or one for
+    each replica; `run.py`. Of replicas on a device each, and of shards, the folder is that of `data_parallel`.
+    Raises UnsayableError if PyTorch can't cut the module so (`stages`), and, of several micro-batches, for an op whose
+    copies stand on several devices of a replica, for replicas that are cut in different places, and for passes that
+    wait for each other. `say` receives one line if the tracer could not be tried, and one on what keeps the planned
+    step time from being that of the export.
 
         >>> import gnnplace as gp
         >>> problem = gp.problem("squeezenet", cluster="k40-2")
@@ -62,29 +65,73 @@ def torch_pipelining(
 def _pipeline(
     problem: Problem, copies: Copies, placement: Placement, say: Say, trial: Trial | None
 ) -> Mapping[str, str]:
-    cut = stages(of_one_micro_batch(problem), _of_one(problem, copies, placement), several=True)
-    of_stages = np.array([stage.device for stage in cut.rows])
-    table = _table(problem, copies, placement, cut)
+    pipelines = _pipelines(problem, copies, placement)
+    cut = pipelines[0].cut
     _try(problem, cut.firsts, say, trial)
-    ranks = list(dict.fromkeys(of_stages.tolist()))
+    ranks = np.unique(np.concatenate([each.of_stages for each in pipelines])).tolist()
+    stages_on = [
+        [number for each in pipelines for number in np.flatnonzero(each.of_stages == device).tolist()]
+        for device in ranks
+    ]
+    names = ["schedule.csv"] if len(pipelines) == 1 else [f"schedule_{number}.csv" for number in range(len(pipelines))]
     plan = {
-        "micro_batches": copies.micro_batches,
+        "micro_batches": [*copies.shares],
         "devices": process_devices(TARGET, problem.cluster, ranks),
-        "stages": [np.flatnonzero(of_stages == device).tolist() for device in ranks],
+        "stages": stages_on,
+        "replicas": [sorted({ranks.index(device) for device in each.of_stages.tolist()}) for each in pipelines],
+        "schedules": names,
         "split_spec": dict.fromkeys(cut.firsts, "BEGINNING"),
     }
-    _say_exported(problem, placement, placed(problem, cut.of_op[copies.source], of_stages, table), say)
-    rows = [",".join(map(_word, row)) for row in table]
-    return {"plan.json": _text(plan), "schedule.csv": "\n".join([*rows, ""]), "run.py": SCRIPT.read_text("utf-8")}
+    _say_exported(problem, copies, placement, pipelines, say)
+    schedules = ("\n".join([*(",".join(map(_word, row)) for row in each.table), ""]) for each in pipelines)
+    return {"plan.json": _text(plan), **dict(zip(names, schedules, strict=True)), "run.py": SCRIPT.read_text("utf-8")}
 
 
-def _of_one(problem: Problem, copies: Copies, placement: Placement) -> Placement:
-    """The placement of one micro-batch. Raises UnsayableError for replicas, and if micro-batches stand elsewhere."""
-    if copies.replicas > 1:
+class _Pipeline(NamedTuple):
+    """The pipeline of a replica: its stages, their devices, and a row of passes for each device, by its number."""
+
+    cut: PipelineCut
+    of_stages: Int64[np.ndarray, " stages"]
+    table: Table
+
+
+def _pipelines(problem: Problem, copies: Copies, placement: Placement) -> list[_Pipeline]:
+    """The pipeline of each replica. Raises UnsayableError where these share a device or are cut in other places."""
+    if apart := [*copies.one_home, *(layers for layers, _ in copies.family_shares)]:
         raise UnsayableError(
-            f"{TARGET}: runs one replica, and this step has {copies.replicas}; place it with --replicas 1"
+            f"{TARGET}: each replica has the whole network, and {listed(apart)} has a home or shares of its own; plan "
+            "with --planner dp-pp"
         )
-    original, ours = copies.original, ~copies.added
+    one, cuts, used = of_one_micro_batch(problem), list[PipelineCut](), set[int]()
+    for replica in range(copies.replicas):
+        cut = stages(one, _of_one(copies, placement, replica), several=True)
+        if used & {stage.device for stage in cut.rows}:
+            raise UnsayableError(f"{TARGET}: a process runs stages of one replica; plan with --planner dp-pp")
+        used |= {stage.device for stage in cut.rows}
+        cuts.append(cut)
+        if not np.array_equal(cut.of_op, cuts[0].of_op):
+            raise UnsayableError(
+                f"{TARGET}: gradients of like stages are summed, and replicas are cut in different places; plan with "
+                "--planner dp-pp"
+            )
+    of_op, undivided = cuts[0].of_op[copies.source], cuts[0].undivided(copies.original)
+    (result,) = simulate(problem, [placement], timeline=True)
+    if result.timeline is None:
+        raise UnsayableError(f"{TARGET}: the placement has no step: {result.infeasible}")
+    try:
+        pipelines = list[_Pipeline]()
+        for replica, cut in enumerate(cuts):
+            devices = np.array([stage.device for stage in cut.rows])
+            table = order_of(problem, result.timeline, of_op, devices, undivided, replica)
+            pipelines.append(_Pipeline(cut, devices, table))
+        return pipelines
+    except ValueError as never:
+        raise UnsayableError(f"{TARGET}: whole passes can't run in the planned order: {never}") from never
+
+
+def _of_one(copies: Copies, placement: Placement, replica: int) -> Placement:
+    """The placement of one micro-batch. Raises UnsayableError if a replica's micro-batches stand elsewhere."""
+    original, ours = copies.original, ~copies.added & (copies.replica == replica)
     first = np.full(original.num_ops, NONE)
     first[copies.source[ours][::-1]] = placement.device[ours][::-1]
     apart = ours & (placement.device != first[copies.source])
@@ -97,19 +144,14 @@ def _of_one(problem: Problem, copies: Copies, placement: Placement) -> Placement
     return Placement(first.astype(np.int32))
 
 
-def _table(problem: Problem, copies: Copies, placement: Placement, cut: PipelineCut) -> Table:
-    (result,) = simulate(problem, [placement], timeline=True)
-    if result.timeline is None:
-        raise UnsayableError(f"{TARGET}: the placement has no step: {result.infeasible}")
-    devices = np.array([stage.device for stage in cut.rows])
-    try:
-        undivided = cut.undivided(copies.original)
-        return order_of(problem, result.timeline, cut.of_op[copies.source], devices, undivided)
-    except ValueError as never:
-        raise UnsayableError(f"{TARGET}: whole passes can't run in the planned order: {never}") from never
-
-
-def _say_exported(problem: Problem, planned: Placement, exported: Placement, say: Say) -> None:
+def _say_exported(
+    problem: Problem, copies: Copies, planned: Placement, pipelines: Sequence[_Pipeline], say: Say
+) -> None:
+    if len(pipelines) > 1:
+        say(f"{TARGET}: gradients of replicas are summed after the last pass, where the plan sends them during passes")
+        return
+    cut, of_stages, table = pipelines[0]
+    exported = placed(problem, cut.of_op[copies.source], of_stages, table)
     before, after = (result.step_time_ns for result in simulate(problem, [planned, exported]))
     if before is not None and after is not None and abs(after / before - 1) > SAID:
         say(
