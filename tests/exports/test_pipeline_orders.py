@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from itertools import chain
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from gnnplace.simulator.simulator import simulate
 pytestmark = [
     pytest.mark.filterwarnings("ignore:torch-pipelining. not tried"),  # graphs under a constraint
     pytest.mark.filterwarnings("ignore:torch-pipelining. as exported"),
+    pytest.mark.filterwarnings("ignore:torch-pipelining. gradients of replicas are summed after the last pass"),
 ]
 NAMED = ("gpipe", "1f1b", "zb-h1", "interleaved-1f1b", "zb-v", "v-half")
 
@@ -62,7 +64,6 @@ def test_exported_orders_train_as_one_device_does(name: str, cards: int, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:torch-pipelining. gradients of replicas are summed after the last pass")
 @pytest.mark.parametrize("name", trained_networks.STEPS)
 def test_pipelines_in_replicas_train_as_one_device_does(name: str, tmp_path: Path) -> None:
     whole = gp.problem(trained_networks.step(name), cluster="k40-4", micro_batches=trained_networks.MICRO_BATCHES, replicas=2)
@@ -112,6 +113,43 @@ def test_what_a_pipeline_of_pytorch_can_t_run_is_refused() -> None:
     mixed[mixed == 2] = 0
     with pytest.raises(UnsayableError, match=r"over NCCL between cards, or over gloo between CPUs, and this step runs on both"):
         exported(whole, Placement(mixed), "torch-pipelining")
+
+
+def test_replicas_that_are_no_copies_of_a_pipeline_are_refused() -> None:
+    step = trained_networks.step("mlp")
+    whole = gp.constrained(gp.problem(step, cluster="k40-4", micro_batches=4, replicas=2), gp.Constraint("module")).problem
+    plan = gp.place(whole, "1f1b")
+    copies, second = whole.graph.copies, whole.graph.copies.replica == 1
+    ours = ~second
+    placed = exported(whole, plan, "torch-pipelining")
+    assert {*placed} == {"plan.json", "schedule_0.csv", "schedule_1.csv", "run.py"}
+    shared = plan.device.copy()
+    of_source = dict(zip(copies.source[ours].tolist(), plan.device[ours].tolist(), strict=True))
+    shared[second] = [of_source[source] for source in copies.source[second].tolist()]
+    with pytest.raises(UnsayableError, match="a process runs stages of one replica; plan with --planner dp-pp"):
+        exported(whole, Placement(shared), "torch-pipelining")
+    alone = plan.device.copy()
+    alone[second] = alone[second].min()
+    with pytest.raises(UnsayableError, match="gradients of like stages are summed, and replicas are cut in different places"):
+        exported(whole, Placement(alone), "torch-pipelining")
+    homes = gp.problem(step, cluster="k40-4", micro_batches=4, replicas=2, one_home=("7",))
+    with pytest.raises(UnsayableError, match="each replica has the whole network, and 7 has a home or shares of its own; plan with"):
+        exported(homes, Placement(np.where(homes.graph.copies.replica == 1, 2, 1).astype(np.int32)), "torch-pipelining")
+
+
+@pytest.mark.parametrize("planner", ["dp-pp", "ddp"])
+def test_a_process_runs_on_the_card_that_the_plan_gives_it(planner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = gp.problem(trained_networks.step("mlp"), cluster="v100-8")
+    plan = gp.place(gp.constrained(whole, gp.Constraint("module", accelerators_only=True)).problem, planner)
+    gp.export(plan.problem, plan, "torch-pipelining", tmp_path / "made")
+    document = json.loads((tmp_path / "made" / "plan.json").read_text())
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)  # of each of two nodes
+    card, cards = runpy.run_path(str(tmp_path / "made" / "run.py"))["card"], []
+    for rank in range(len(document["devices"])):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        cards.append(card().index)
+    numbers = [int(name.removeprefix("cuda:")) for name in document["devices"]]
+    assert numbers == sorted(numbers) and cards == [number % 4 for number in numbers]
 
 
 def test_gradients_of_weights_that_read_what_a_stage_sends_are_not_put_off() -> None:
