@@ -1,8 +1,9 @@
-"""The trial of a split_spec: PyTorch's own tracer cuts the module, and the first stage runs on its inputs."""
+"""The trial of a split_spec: PyTorch's own tracer cuts the module, and the stages run on its inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -50,8 +51,7 @@ def _refusal(step: TorchStep | TorchInference, inputs: Sequence[Tensor], first: 
     pipe = pipeline(step.module, mb_args=positional, mb_kwargs=named, split_spec=spec)
     if reason := _wrong_cut(pipe, len(first) + 1, trains=isinstance(step, TorchStep)):
         return reason
-    pipe.get_stage_module(0)(*positional, **named)
-    return None
+    return _unsent(pipe, (positional, named))
 
 
 def _calls(step: TorchStep | TorchInference, inputs: Sequence[Tensor]) -> list[Call]:
@@ -105,6 +105,23 @@ def _wrong_cut(pipe: Pipe, stages: int, trains: bool) -> str | None:
                 f"a gradient goes to the stage before alone, and stage {max(readers)} reads what stage {producer} makes"
             )
     return None
+
+
+def _unsent(pipe: Pipe, call: Call) -> str | None:
+    """Why what a stage makes of a call's arguments can't be sent to the next; None if it can."""
+    apart = list[str]()
+
+    def note(stage: int, _: nn.Module, received: tuple[Any, ...]) -> None:
+        for each in pytree.tree_leaves(received):
+            if not each.is_contiguous():
+                sizes, strides = [*each.shape], [*each.stride()]
+                apart.append(f"only contiguous tensors are sent, and stage {stage} reads one of {sizes} by {strides}")
+
+    for stage in range(1, pipe.num_stages):
+        pipe.get_stage_module(stage).register_forward_pre_hook(partial(note, stage))
+    positional, named = call
+    pipe(*positional, **named)
+    return apart[0] if apart else None
 
 
 def _reads_unknown_size(part: nn.Module) -> bool:

@@ -78,7 +78,8 @@ def stages(problem: Problem, placement: Placement, several: bool = False) -> Pip
         _check_once(problem, rows)
     if unnamed := [name for name in cut.firsts if name in (LOSS_LAYER, ROOT_LAYER)]:
         raise UnsayableError(
-            f"{TARGET}: a stage begins with a module, and {listed(unnamed)} is code outside all of them"
+            f"{TARGET}: a stage begins with a module, and {listed(unnamed)} is code outside all of them; no "
+            f"granularity would do, {ONE_DEVICE}"
         )
     _check_order(problem.graph, rows)
     _check_inputs(problem.graph, cut.of_op)
