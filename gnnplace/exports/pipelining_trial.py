@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from torch import SymInt, Tensor, nn
+from torch import SymInt, Tensor, autograd, enable_grad, nn, ones
 from torch.distributed.pipelining import Pipe, SplitPoint, pipeline
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
@@ -27,31 +27,39 @@ def try_stages(step: TorchStep | TorchInference, first: Sequence[str]) -> TrialR
     try:
         with lent(step) as inputs, Recurrences():
             if isinstance(step, TorchStep):
-                reason = _refusal(step, inputs, first)
-            else:
-                with evaluating(step.module):
-                    reason = _refusal(step, inputs, first)
+                return _cut(step, inputs, first)
+            with evaluating(step.module):
+                return _cut(step, inputs, first)
     except Exception as error:  # the module's code, or PyTorch's tracer
-        reason = error_line(error)
-    return TrialResult() if reason is None else TrialResult(Fault(reason, ""))
+        return _refused(error_line(error))
 
 
-def _refusal(step: TorchStep | TorchInference, inputs: Sequence[Tensor], first: Sequence[str]) -> str | None:
-    """Why PyTorch can't run the module as these stages; None if it can."""
-    calls = _calls(step, inputs)
+def _refused(reason: str) -> TrialResult:
+    return TrialResult(Fault(reason, ""))
+
+
+def _cut(step: TorchStep | TorchInference, inputs: Sequence[Tensor], first: Sequence[str]) -> TrialResult:
+    """Why PyTorch can't run the module as these stages, or which of them it can't divide."""
+    calls, trains = _calls(step, inputs), isinstance(step, TorchStep)
     if len(calls) != 1:
-        return (
+        return _refused(
             f"a pipeline runs the module's own forward pass once a micro-batch, and the step calls it {len(calls)} "
             "times"
         )
     positional, named = calls[0]
     if reason := _unfit((positional, named)):
-        return reason
+        return _refused(reason)
     spec = dict.fromkeys(first, SplitPoint.BEGINNING)
     pipe = pipeline(step.module, mb_args=positional, mb_kwargs=named, split_spec=spec)
-    if reason := _wrong_cut(pipe, len(first) + 1, trains=isinstance(step, TorchStep)):
-        return reason
-    return _unsent(pipe, (positional, named))
+    if reason := _wrong_cut(pipe, len(first) + 1, trains):
+        return _refused(reason)
+    received = _received(pipe, (positional, named))
+    for stage, tensors in enumerate(received):
+        if stage and (apart := [each for each in tensors if not each.is_contiguous()]):
+            sizes, strides = [*apart[0].shape], [*apart[0].stride()]
+            return _refused(f"only contiguous tensors are sent, and stage {stage} reads one of {sizes} by {strides}")
+    views = (stage for stage, tensors in enumerate(received) if stage and trains and _sends_views(pipe, stage, tensors))
+    return TrialResult(undivided=tuple(views))
 
 
 def _calls(step: TorchStep | TorchInference, inputs: Sequence[Tensor]) -> list[Call]:
@@ -107,21 +115,34 @@ def _wrong_cut(pipe: Pipe, stages: int, trains: bool) -> str | None:
     return None
 
 
-def _unsent(pipe: Pipe, call: Call) -> str | None:
-    """Why what a stage makes of a call's arguments can't be sent to the next; None if it can."""
-    apart = list[str]()
+def _received(pipe: Pipe, call: Call) -> list[list[Tensor]]:
+    """The tensors that each stage receives, of a call's arguments."""
+    received: list[list[Tensor]] = [[] for _ in range(pipe.num_stages)]
 
-    def note(stage: int, _: nn.Module, received: tuple[Any, ...]) -> None:
-        for each in pytree.tree_leaves(received):
-            if not each.is_contiguous():
-                sizes, strides = [*each.shape], [*each.stride()]
-                apart.append(f"only contiguous tensors are sent, and stage {stage} reads one of {sizes} by {strides}")
+    def note(stage: int, _: nn.Module, tensors: tuple[Any, ...]) -> None:
+        received[stage] = pytree.tree_leaves(tensors)
 
-    for stage in range(1, pipe.num_stages):
-        pipe.get_stage_module(stage).register_forward_pre_hook(partial(note, stage))
+    noting = [
+        pipe.get_stage_module(stage).register_forward_pre_hook(partial(note, stage)) for stage in range(pipe.num_stages)
+    ]
     positional, named = call
     pipe(*positional, **named)
-    return apart[0] if apart else None
+    for each in noting:
+        each.remove()
+    return received
+
+
+def _sends_views(pipe: Pipe, stage: int, received: Sequence[Tensor]) -> bool:
+    """Whether gradients of what a stage receives, computed by themselves, are no contiguous tensors.
+
+    PyTorch (2.13) sends those as they are. With the gradients of weights they are copied.
+    """
+    leaves = [each.detach().requires_grad_(each.is_floating_point()) for each in received]
+    with enable_grad():
+        made = [each for each in pytree.tree_leaves(pipe.get_stage_module(stage)(*leaves)) if each.requires_grad]
+        asked = [each for each in leaves if each.requires_grad]
+        gradients = autograd.grad(made, asked, [ones(each.shape) for each in made], allow_unused=True)
+    return any(each is not None and not each.is_contiguous() for each in gradients)
 
 
 def _reads_unknown_size(part: nn.Module) -> bool:

@@ -33,10 +33,14 @@ class Fault(NamedTuple):
 
 
 class TrialResult(NamedTuple):
-    """The result of a trial: its `fault`, or why there was no trial (`untried`); neither if it succeeded."""
+    """The result of a trial: its `fault`, or why there was no trial (`untried`); neither if it succeeded.
+
+    `undivided` are the stages of a pipeline that can't send gradients of inputs before they compute those of weights.
+    """
 
     fault: Fault | None = None
     untried: str | None = None
+    undivided: tuple[int, ...] = ()
 
 
 NOT_AT_HAND = TrialResult(untried="whose module is not at hand")

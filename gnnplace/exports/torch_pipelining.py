@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,9 +65,9 @@ def torch_pipelining(
 def _pipeline(
     problem: Problem, copies: Copies, placement: Placement, say: Say, trial: Trial | None
 ) -> Mapping[str, str]:
-    pipelines = _pipelines(problem, copies, placement)
-    cut = pipelines[0].cut
-    _try(problem, cut.firsts, say, trial)
+    cuts = _cuts(problem, copies, placement)
+    undivided = {*cuts[0].undivided(copies.original), *_try(problem, cuts[0].firsts, say, trial)}
+    pipelines = _in_order(problem, copies, placement, cuts, undivided)
     ranks = np.unique(np.concatenate([each.of_stages for each in pipelines])).tolist()
     stages_on = [
         [number for each in pipelines for number in np.flatnonzero(each.of_stages == device).tolist()]
@@ -80,7 +80,7 @@ def _pipeline(
         "stages": stages_on,
         "replicas": [sorted({ranks.index(device) for device in each.of_stages.tolist()}) for each in pipelines],
         "schedules": names,
-        "split_spec": dict.fromkeys(cut.firsts, "BEGINNING"),
+        "split_spec": dict.fromkeys(cuts[0].firsts, "BEGINNING"),
     }
     _say_exported(problem, copies, placement, pipelines, say)
     schedules = ("\n".join([*(",".join(map(_word, row)) for row in each.table), ""]) for each in pipelines)
@@ -95,8 +95,8 @@ class _Pipeline(NamedTuple):
     table: Table
 
 
-def _pipelines(problem: Problem, copies: Copies, placement: Placement) -> list[_Pipeline]:
-    """The pipeline of each replica. Raises UnsayableError where these share a device or are cut in other places."""
+def _cuts(problem: Problem, copies: Copies, placement: Placement) -> list[PipelineCut]:
+    """The stages of each replica. Raises UnsayableError where replicas share a device or are cut in other places."""
     if apart := [*copies.one_home, *(layers for layers, _ in copies.family_shares)]:
         raise UnsayableError(
             f"{TARGET}: each replica has the whole network, and {listed(apart)} has a home or shares of its own; plan "
@@ -114,7 +114,18 @@ def _pipelines(problem: Problem, copies: Copies, placement: Placement) -> list[_
                 f"{TARGET}: gradients of like stages are summed, and replicas are cut in different places; plan with "
                 "--planner dp-pp"
             )
-    of_op, undivided = cuts[0].of_op[copies.source], cuts[0].undivided(copies.original)
+    return cuts
+
+
+def _in_order(
+    problem: Problem,
+    copies: Copies,
+    placement: Placement,
+    cuts: Sequence[PipelineCut],
+    undivided: Collection[int],
+) -> list[_Pipeline]:
+    """The pipeline of each replica in the planned order."""
+    of_op = cuts[0].of_op[copies.source]
     (result,) = simulate(problem, [placement], timeline=True)
     if result.timeline is None:
         raise UnsayableError(f"{TARGET}: the placement has no step: {result.infeasible}")
@@ -160,8 +171,11 @@ def _say_exported(
         )
 
 
-def _try(problem: Problem, first: list[str], say: Say, trial: Trial | None) -> None:
-    """Raises UnsayableError if PyTorch's tracer doesn't cut the module so, or if a stage can't take its inputs."""
+def _try(problem: Problem, first: list[str], say: Say, trial: Trial | None) -> Sequence[int]:
+    """The stages that PyTorch can't divide, as its tracer cuts the module.
+
+    Raises UnsayableError if it doesn't cut it so, or if a stage can't take its inputs.
+    """
     result: TrialResult = trial(TARGET, first) if trial else tried(problem.graph, TARGET, first)
     if result.fault:
         raise UnsayableError(
@@ -169,6 +183,7 @@ def _try(problem: Problem, first: list[str], say: Say, trial: Trial | None) -> N
         )
     if result.untried:
         say(f"{TARGET}: not tried, only checked by the graph, {result.untried}")
+    return result.undivided
 
 
 def _word(action: Action) -> str:

@@ -15,6 +15,7 @@ from torch import nn
 import gnnplace as gp
 from gnnplace import cli
 from gnnplace.exports import accelerate_trial
+from gnnplace.exports.refusal import TrialResult
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.units.modules import modules
@@ -208,4 +209,4 @@ class Packed(nn.Module):
 def test_packed_sequences_run_on_an_accelerator_with_their_batch_sizes_on_the_cpu() -> None:
     pytest.importorskip("accelerate")
     taken = gp.TorchInference(Packed(), (torch.zeros(3, 5, 3), torch.tensor([5, 3, 2])), "example")
-    assert accelerate_trial.try_map(taken, {"inward": 0, "recurrent": 1, "outward": 1}) == (None, None)
+    assert accelerate_trial.try_map(taken, {"inward": 0, "recurrent": 1, "outward": 1}) == TrialResult()

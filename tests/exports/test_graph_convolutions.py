@@ -15,6 +15,7 @@ from torch.distributed.pipelining import SplitPoint, pipeline
 import gnnplace as gp
 from gnnplace.exports.accelerate_trial import try_map
 from gnnplace.exports.pipelining_trial import try_stages
+from gnnplace.exports.refusal import TrialResult
 from gnnplace.placement import Placement
 from gnnplace.units.modules import modules
 
@@ -90,7 +91,7 @@ def test_tensors_that_meet_from_two_devices_are_refused(convolution: type[nn.Mod
     step = convolved_graphs.step(Branches(convolution), trains, EDGES)
     fault = try_map(step, {"convolution": 0, "linear": 1}).fault
     assert fault is not None and "cuda:0 and cuda:1" in fault.what
-    assert try_map(step, {"convolution": 1, "linear": 1}) == (None, None)
+    assert try_map(step, {"convolution": 1, "linear": 1}) == TrialResult()
 
 
 @both
@@ -100,7 +101,7 @@ def test_rows_chosen_on_another_device_are_refused(chosen: Callable[[Tensor, Ten
     step = convolved_graphs.step(Elsewhere(chosen), trains)
     fault = try_map(step, {"linear": 0, "kept": 1}).fault
     assert fault is not None and "cuda:0 and cuda:1" in fault.what
-    assert try_map(step, {"linear": 1, "kept": 1}) == (None, None)
+    assert try_map(step, {"linear": 1, "kept": 1}) == TrialResult()
 
 
 @both
@@ -121,7 +122,7 @@ def test_stages_are_written_and_one_after_the_other_they_compute_the_same(
 @both
 def test_a_size_by_values_may_lie_within_a_stage_and_not_between_two(trains: bool) -> None:
     step = convolved_graphs.step(nn.Sequential(nn.Linear(3, 3), Kept(), nn.Linear(3, 2)), trains)
-    assert try_stages(step, ["1"]) == (None, None)
+    assert try_stages(step, ["1"]) == TrialResult()
     fault = try_stages(step, ["2"]).fault
     assert fault is not None
     assert fault.what == "stages receive tensors of fixed sizes, and stage 1 reads one whose size depends on values"

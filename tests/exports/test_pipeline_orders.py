@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import warnings
 from itertools import chain
 from pathlib import Path
 
@@ -24,7 +25,6 @@ from gnnplace.portfolio.portfolio import portfolio
 from gnnplace.simulator.simulator import simulate
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:torch-pipelining. not tried"),  # graphs under a constraint
     pytest.mark.filterwarnings("ignore:torch-pipelining. as exported"),
     pytest.mark.filterwarnings("ignore:torch-pipelining. gradients of replicas are summed after the last pass"),
 ]
@@ -60,7 +60,8 @@ def test_exported_orders_train_as_one_device_does(name: str, cards: int, tmp_pat
         changed = [changed for _, changed in found]
         assert sum(map(len, changed)) == len(parameters), "each parameter is trained in one stage"
         for key, value in {key: value for some in changed for key, value in some.items()}.items():
-            assert torch.equal(value, parameters[key]), (folder.name, key)
+            near = 1e-6 if name == "mixer" else 0.0  # what is sent is contiguous; one device sums views, in another order
+            torch.testing.assert_close(value, parameters[key].detach(), rtol=0, atol=near, msg=f"{folder.name}, {key}")
 
 
 @pytest.mark.slow
@@ -161,6 +162,14 @@ def test_gradients_of_weights_that_read_what_a_stage_sends_are_not_put_off() -> 
     sends_again = [True, True, False, False]  # the first two are cut within a block
     assert [("I" not in row and "W" not in row) for row in rows] == sends_again
     assert rows[3] == "3F0,3I0,3F1,3I1,3F2,3I2,3F3,3I3,3W0,3W1,3W2,3W3"
+
+
+def test_gradients_that_are_views_are_not_sent_by_themselves() -> None:
+    problem = posed("mixer", 2)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "torch-pipelining. not tried")
+        _, last = torch_pipelining(problem, gp.place(problem, "zb-h1"))["schedule.csv"].splitlines()
+    assert "I" not in last and "W" not in last and "1B3" in last, last
 
 
 def test_one_micro_batch_needs_a_file_and_several_a_folder(tmp_path: Path, capsys) -> None:

@@ -44,8 +44,20 @@ def convolutions() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 8, 3), *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
 
 
+class MixesPlaces(nn.Linear):
+    """Its gradient of what it receives is a view."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.transpose(1, 2)).transpose(1, 2).contiguous()
+
+
+def mixer() -> nn.Module:
+    return nn.Sequential(*(MixesPlaces(6, 6) for _ in range(8)), nn.Flatten(), nn.Linear(96, 5))
+
+
 STEPS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "mlp": (mlp, (8, 8)), "attention": (attention, (8, 6, 16)), "convolutions": (convolutions, (8, 3, 10, 10)),
+    "mixer": (mixer, (8, 6, 16)),
 }  # fmt: skip
 
 
