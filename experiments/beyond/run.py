@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from math import exp, log
 from pathlib import Path
+from typing import NamedTuple
 from unittest.mock import patch
 
 from experiments import results
@@ -48,16 +49,26 @@ CONSTRAINED = tuple(
     for graph in graphs
 )  # steps that are also placed in whole modules and stages
 GRANULARITIES: tuple[Granularity, ...] = ("module", "stage")
-# what a search without a part of it has: constants of `best_form`, other options, whether rules of ours are starts
-ABLATIONS: Mapping[str, tuple[Mapping[str, object], Options, bool]] = {
-    "all of it": ({}, Options(forms=True), True),
-    "no shares by layer": ({}, Options(forms=True), False),
-    "replicas stay whole": ({"LOOSENED": ()}, Options(forms=True), True),
-    "replicas only anchored": ({"LOOSENED": ("anchored",)}, Options(forms=True), True),
-    "replicas only free": ({"LOOSENED": ("free",)}, Options(forms=True), True),
-    "no breadth-first orders": ({"PARTS": ()}, Options(forms=True), True),
-    "annealing alone": ({"FOR_CLIMB": 0.0}, Options(forms=True), True),
-    "no learned ranking": ({}, Options(forms=True, search="plain"), True),
+
+
+class Ablation(NamedTuple):
+    """A search without a part of it: other constants of `best_form`, other options, or without a rule among its starts."""
+
+    constants: Mapping[str, object] = {}
+    options: Options = Options(forms=True)
+    without: str | None = None
+
+
+ABLATIONS: Mapping[str, Ablation] = {
+    "all of it": Ablation(),
+    "no shares by layer": Ablation(without="layer-shares"),
+    "no pipelines in replicas": Ablation(without="dp-pp"),
+    "replicas stay whole": Ablation({"LOOSENED": ()}),
+    "replicas only anchored": Ablation({"LOOSENED": ("anchored",)}),
+    "replicas only free": Ablation({"LOOSENED": ("free",)}),
+    "no breadth-first orders": Ablation({"PARTS": ()}),
+    "annealing alone": Ablation({"FOR_CLIMB": 0.0}),
+    "no learned ranking": Ablation(options=Options(forms=True, search="plain")),
 }
 UNEQUAL = ("mixed-4", "2x rtx-4090 + 1x rtx-3090, pcie4")
 
@@ -112,18 +123,17 @@ def _under(under: Constrained, seconds: Sequence[float]) -> Cell:
 def ablated_cell(graph: str, cluster: str, micro_batches: int, seconds: float) -> Cell:
     """What `best` takes on one step without each part of its search."""
     posed, found = people.posed(graph, cluster, micro_batches), {}
-    published = [*forms.by_rules(posed, simulate), *forms.by_pipelines(posed, simulate)]
-    ours = list(forms.by_ours(posed, simulate))
-    for name, (constants, options, with_ours) in ABLATIONS.items():
+    rules = list(forms.all_rules(posed, simulate))
+    for name, ablation in ABLATIONS.items():
         allowed = Budget(seconds=seconds, clock=processor_s, bound_ns=lower_bound(posed))
         with ExitStack() as patched:
-            for constant, value in constants.items():
+            for constant, value in ablation.constants.items():
                 patched.enter_context(patch.object(best_form, constant, value))
-            winner = best(posed, allowed, options, [*published, *(ours if with_ours else [])])
+            winner = best(posed, allowed, ablation.options, [rule for rule in rules if rule.planner != ablation.without])
         found[name] = people.row(winner) | {"by": winner.planner}
     return {
         "graph": graph, "cluster": cluster, "micro_batches": micro_batches, **people.bound(posed),
-        "rules": {rule.planner: people.row(rule) for rule in published}, "best": found,
+        "rules": {rule.planner: people.row(rule) for rule in rules}, "best": found,
     }  # fmt: skip
 
 
