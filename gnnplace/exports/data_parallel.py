@@ -1,8 +1,9 @@
 """Files for data parallelism in PyTorch: a script and the shares of processes, for DDP or for FSDP2.
 
 Replicas that stand on a device each are DDP, with as many micro-batches as their shares. Copies that stand freely, but
-those of a micro-batch on one device, are FSDP: PyTorch slices each weight over all devices, where the plan keeps it
-whole at one home, and its processes run as many micro-batches each.
+those of a micro-batch on one device, are FSDP, and with several replicas hybrid sharding: PyTorch slices each weight
+over all devices of a replica, where the plan keeps it whole at one home, and its processes run as many micro-batches
+each.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def data_parallel(target: str, problem: Problem, placement: Placement, say: Say)
         return None
     if copies.placed == "whole" and copies.replicas > 1:
         return _ddp(target, problem, copies, placement)
-    if copies.placed in ("free", "fetched") and copies.replicas == 1:
+    if copies.placed in ("free", "fetched") and not copies.family_shares and not copies.one_home:
         return _fsdp(target, problem, copies, placement, say)
     return None
 
@@ -61,17 +62,21 @@ def _fsdp(target: str, problem: Problem, copies: Copies, placement: Placement, s
     of_batch[copies.micro_batch[works]] = placement.device[works]
     if not _whole(copies, placement, works, of_batch):
         return None
-    devices, shares = np.unique(of_batch, return_counts=True)
-    if len(set(shares.tolist())) > 1:
+    replicas = np.split(of_batch, np.cumsum(copies.shares)[:-1])
+    devices, shares = zip(*(np.unique(each, return_counts=True) for each in replicas), strict=True)
+    every, number = np.concatenate(devices).tolist(), np.concatenate(shares).tolist()
+    if len(set(number)) > 1:
         raise UnsayableError(
             f"{target}: FSDP's processes wait for each other in every micro-batch, and theirs are "
-            f"{', '.join(map(str, shares.tolist()))}; plan with --planner ddp, or for cards that are alike"
+            f"{', '.join(map(str, number))}; plan with --planner ddp, or for cards that are alike"
         )
+    if len(set(every)) < len(every) or len({len(each) for each in devices}) > 1:
+        return None
     names = filter(None, copies.original.layer.values)
     blocks = list(dict.fromkeys(match.group() for name in names if (match := BLOCK.match(name))))
     plan = {
-        "wrap": "fsdp", "devices": process_devices(target, problem.cluster, devices.tolist()),
-        "shares": shares.tolist(), "blocks": blocks,
+        "wrap": "fsdp", "devices": process_devices(target, problem.cluster, every),
+        "mesh": [len(devices), len(devices[0])], "shares": number, "blocks": blocks,
         "reshard_after_forward": copies.placed == "fetched",
     }  # fmt: skip
     say(f"{target}: FSDP slices each weight over all devices, where the plan keeps it whole at one of them")

@@ -139,9 +139,9 @@ def _sends_views(pipe: Pipe, stage: int, received: Sequence[Tensor]) -> bool:
     """
     leaves = [each.detach().requires_grad_(each.is_floating_point()) for each in received]
     with enable_grad():
-        made = [each for each in pytree.tree_leaves(pipe.get_stage_module(stage)(*leaves)) if each.requires_grad]
-        asked = [each for each in leaves if each.requires_grad]
-        gradients = autograd.grad(made, asked, [ones(each.shape) for each in made], allow_unused=True)
+        outputs = [each for each in pytree.tree_leaves(pipe.get_stage_module(stage)(*leaves)) if each.requires_grad]
+        inputs = [each for each in leaves if each.requires_grad]
+        gradients = autograd.grad(outputs, inputs, [ones(each.shape) for each in outputs], allow_unused=True)
     return any(each is not None and not each.is_contiguous() for each in gradients)
 
 

@@ -42,7 +42,8 @@ def train(step: Any, steps: int, device: torch.device) -> list[float]:
     if plan["wrap"] == "ddp":
         model = DistributedDataParallel(module)
     else:
-        mesh = init_device_mesh(device.type, (len(shares),))
+        replicas_and_shards = init_device_mesh(device.type, tuple(plan["mesh"]), mesh_dim_names=("replica", "shard"))
+        mesh = replicas_and_shards if plan["mesh"][0] > 1 else replicas_and_shards["shard"]
         name_of = {id(parameter): name for name, parameter in module.named_parameters()}
         named = [
             [{**each, "params": [name_of[id(p)] for p in each["params"]]} for each in o.param_groups]

@@ -13,7 +13,7 @@ from torch.multiprocessing import spawn
 
 import gnnplace as gp
 from gnnplace.baselines.data_parallel.forms import sharded
-from gnnplace.baselines.data_parallel.fsdp import KEPT, _devices
+from gnnplace.baselines.data_parallel.fsdp import KEPT, _devices, hybrid_shards
 from gnnplace.baselines.data_parallel.shares import shares
 from gnnplace.exports.refusal import UnsayableError
 from gnnplace.exports.targets import exported
@@ -23,13 +23,15 @@ pytestmark = pytest.mark.filterwarnings("ignore:torch-pipelining. FSDP slices")
 
 
 def plans(name: str, cards: int) -> dict[str, tuple[gp.Problem, Placement]]:
-    """DDP, and FSDP with weights kept and fetched, on all cards."""
+    """DDP, and FSDP with weights kept and fetched, on all cards; on four also in each half."""
     whole = gp.problem(trained_networks.step(name), cluster=f"k40-{cards}")
     ddp = gp.place(whole, "ddp")
     every = {"ddp": (ddp.problem, ddp)}
     for placed in KEPT:
         form, share = sharded(whole, placed), next(iter(shares(whole)))
         every[placed] = form, Placement(_devices(form, share), "memory")
+    if cards == 4:
+        every["hybrid"] = hybrid_shards(whole, next(iter(shares(whole)))._replace(ring_size=2))
     return every
 
 
@@ -63,5 +65,8 @@ def test_shares_are_written_and_what_is_no_data_parallelism_of_pytorch_s_is_refu
     stands = Placement(np.where(layers.graph.copies.replica == 1, 2, 1).astype(np.int32))
     with pytest.raises(UnsayableError, match=r"DDP copies the whole network, and 7 has a home or shares of its own; plan with --"):
         exported(layers, stands, "torch-pipelining")
+    half = json.loads(exported(*plans("mlp", 4)["hybrid"], "torch-pipelining")["plan.json"])
+    assert (half["mesh"], half["shares"], half["devices"]) == ([2, 2], [1] * 4, [f"cuda:{card}" for card in range(4)])
     plan = json.loads(exported(*plans("mlp", 2)["fetched"], "torch-pipelining")["plan.json"])
+    assert plan["mesh"] == [1, 2]
     assert plan["reshard_after_forward"] and plan["blocks"] == [str(number) for number in range(8)]
