@@ -89,9 +89,9 @@ def test_rules_for_half_are_asked_before_the_budget_begins(monkeypatch: pytest.M
             seconds[0] += passes
 
         monkeypatch.setattr(forms, "again", asked)
-        return best(given, Budget(evaluations=200, seconds=10, clock=lambda: seconds[0]), Options(forms=True), rules)
+        return best(given, Budget(evaluations=200, seconds=10.0, clock=lambda: seconds[0]), Options(forms=True), rules)
 
-    assert searched(100).score == searched(0).score < rules[0].score and seconds[0] == 100
+    assert searched(100.0).score == searched(0.0).score < rules[0].score and seconds[0] == 100
 
 
 def test_searches_keep_the_order_of_a_start():
