@@ -152,7 +152,7 @@ def place(
         schedule: unless given, `best` orders ops itself, and other planners plan for `critical-path`
         search: `best` ranks moves by the shipped policy ("learned"), or by an estimate alone ("plain")
         progress: called with the planner and the score of each better placement that `best` finds
-        keep_form: `best` chooses no other replicas and copies than those of the problem, which `measure` needs
+        keep_form: `best` chooses no other replicas and copies than those of the problem
         constraint: a constraint on placements
         granularity: a field of the constraint, in its place, as are all arguments below
 

@@ -15,11 +15,10 @@ from gnnplace.cluster import Cluster
 from gnnplace.costs import roofline
 from gnnplace.formats import strict_json
 from gnnplace.formats.documents import PathText
-from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.plan import Plan
 from gnnplace.problems import Problem
-from gnnplace.result import Evaluator, Planner, known
+from gnnplace.result import Evaluator, Planner
 from gnnplace.simulator import simulator
 from gnnplace.sources import graphs as sources
 from gnnplace.transformations.parallelism import Parallelism
@@ -127,7 +126,7 @@ def measure(
     runs wrong.
     """
     from gnnplace.execution.host import Host
-    from gnnplace.execution.measure import first_device, measured_step
+    from gnnplace.execution.measure import Placed, first_device, measured_step
     from gnnplace.execution.timing import PROTOCOLS, ProtocolName
     from gnnplace.sources.workload import LOADER
 
@@ -135,12 +134,10 @@ def measure(
         raise ValueError(strict_json.unknown("protocol", protocol, tuple(PROTOCOLS)))
     named: ProtocolName = "paper" if protocol == "paper" else "steady"
     machine = cluster if isinstance(cluster, Cluster) else sources.cluster(cluster)
-    planner, reference = _planner(placement), first_device if against is None else _planner(against)
     with Host(LOADER, workload, seed, limit_s=limit_s) as host:
-        for plan in (placement, against):
-            _require_step_of(host.graph, plan)
         problem = roofline.problem(host.graph, machine)
-        return measured_step(host, problem, planner, reference, PROTOCOLS[named], limit_s)
+        placed, reference = (Placed(*_of_step(problem, each)) for each in (placement, against or first_device))
+        return measured_step(host, placed, reference, PROTOCOLS[named], limit_s)
 
 
 def placed(step: TorchStep | TorchInference, plan: Placement, *, seed: int = 0, check: bool = False) -> PlacedModule:
@@ -197,19 +194,23 @@ def _require_step_and_plan(step: object, plan: object) -> None:
         raise ValueError(
             f"plan: a {type(plan).__name__} does not know its problem; give gp.Plan.of(problem, placement)"
         )
-    if (refusal := Parallelism.in_graph(plan.problem.graph).refusal("placed")) is not None:
-        raise ValueError(f"micro_batches: {refusal}")
 
 
-def _require_step_of(graph: ComputationGraph, plan: object) -> None:
-    """Raises ValueError for a plan of another step than the workload's, which says its number of micro-batches."""
-    if isinstance(plan, Plan):
-        form = Parallelism.in_graph(plan.problem.graph)
-        if (refusal := form.form_refusal()) is not None:
-            raise ValueError(refusal)
-        if (difference := form.difference(Parallelism.in_graph(graph))) is not None:
-            raise ValueError(f"{difference}, that of the workload; its TorchStep(..., micro_batches=...) says it")
+def _of_step(problem: Problem, given: Placement | Planner) -> tuple[Problem, Placement]:
+    """A placement with its problem: that of the workload or, of a plan of another form, that of this form.
 
-
-def _planner(placement: Placement | Planner) -> Planner:
-    return known(placement) if isinstance(placement, Placement) else placement
+    Raises ValueError for a plan of another step, and of another number of micro-batches, which the workload says.
+    """
+    placement, graph = given if isinstance(given, Placement) else given(problem), problem.graph
+    if not isinstance(placement, Plan):
+        return problem, placement
+    form = Parallelism.in_graph(placement.problem.graph)
+    if form.micro_batches != graph.micro_batches:
+        raise ValueError(
+            f"micro_batches: {form.micro_batches} is not {graph.micro_batches}, that of the workload; its "
+            "TorchStep(..., micro_batches=...) says it"
+        )
+    posed = roofline.problem(form.of(graph), problem.cluster)
+    if posed.graph.op_names != placement.problem.graph.op_names:
+        raise ValueError(f"placement: of {placement.problem.graph.name!r}, which has other ops than the workload")
+    return posed, placement

@@ -19,11 +19,10 @@ import gnnplace as gp
 from experiments import output, results
 from gnnplace.cluster import Cluster
 from gnnplace.execution.host import Host
-from gnnplace.execution.measure import measured_step
+from gnnplace.execution.measure import Placed, measured_step
 from gnnplace.execution.timing import PROTOCOLS
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
-from gnnplace.result import known
 from gnnplace.sources import graphs as sources
 from gnnplace.sources.workload import LOADER
 
@@ -59,7 +58,7 @@ def cores_with(memory_bytes: int) -> Cluster:
 def outcome(host: Host, problem: Problem, placement: Placement) -> str:
     """How the real step ends: `ok`, or why not."""
     try:
-        measured_step(host, problem, known(placement), None, PROTOCOLS["paper"], LIMIT_S)
+        measured_step(host, Placed(problem, placement), None, PROTOCOLS["paper"], LIMIT_S)
     except gp.MeasurementError as error:
         return error.outcome
     return "ok"

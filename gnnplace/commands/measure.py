@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -19,15 +19,15 @@ from gnnplace.report import terminal
 from gnnplace.version import VERSION
 
 if TYPE_CHECKING:
-    from gnnplace.cluster import Cluster
     from gnnplace.execution.evaluator import LastingHost
-    from gnnplace.execution.measure import MeasuredStep
+    from gnnplace.execution.measure import MeasuredStep, Placed
     from gnnplace.execution.timing import Estimate
     from gnnplace.formats.placements import Predicted, Provenance
+    from gnnplace.graph import ComputationGraph
     from gnnplace.isolation.outcome import MeasurementError
     from gnnplace.placement import Placement
     from gnnplace.problems import Problem
-    from gnnplace.result import Planner
+    from gnnplace.transformations.parallelism import Parallelism
 
 PURPOSE = """Times a placed step on real devices, in turns with a reference; its losses and variables must equal the \
 unplaced step's.
@@ -101,62 +101,70 @@ def main(chosen: argparse.Namespace) -> int:
         from gnnplace.execution.timing import PROTOCOLS
         from gnnplace.formats.placements import predicted, write_placement
         from gnnplace.isolation.outcome import MeasurementError
-        from gnnplace.result import known
         from gnnplace.sources import graphs as sources
         from gnnplace.sources.workload import LOADER
-    _refuse_other_steps(chosen)
     started = time.perf_counter_ns()
     hosts = LastingHost(partial(Host, LOADER, chosen.workload, chosen.seed, limit_s=chosen.limit))
     try:
         cluster, say = sources.cluster(chosen.cluster), terminal.progress(chosen.quiet)
-        problem = sources.costed(hosts().graph, cluster, chosen.costs, say, terminal.warn)
-        placement = _placement(chosen, problem, cluster)
+        graph = hosts().graph
+        posed = partial(sources.costed, cluster=cluster, costs=chosen.costs, say=say, warn=terminal.warn)
+        placed = _placed(chosen, graph, posed)
         if chosen.search:
-            placement = _improved_by_measuring(chosen, problem, placement, hosts)
-        step = measured_step(
-            hosts(), problem, known(placement), _reference(chosen, cluster), PROTOCOLS[chosen.protocol], chosen.limit
-        )
+            improved = _improved_by_measuring(chosen, placed.problem, placed.placement, hosts)
+            placed = placed._replace(placement=improved)
+        reference = _reference(chosen, graph, partial(posed, say=_silent, warn=_silent))
+        step = measured_step(hosts(), placed, reference, PROTOCOLS[chosen.protocol], chosen.limit)
     except MeasurementError as failed:
         return _report_failure(chosen, failed)
     finally:
         hosts.close()
     if _first_rank():
+        problem = placed.problem
         simulated = predicted(problem.cluster, step.simulated, lower_bound(problem), bound_name(problem))
         if chosen.output:
             provenance = _provenance(chosen, time.perf_counter_ns() - started)
-            write_placement(chosen.output, problem.graph, cluster, placement, simulated, provenance)
+            write_placement(chosen.output, placed.problem.graph, cluster, placed.placement, simulated, provenance)
         (_print_json if chosen.json else _print)(chosen, step, simulated)
     return DONE
 
 
-def _refuse_other_steps(chosen: argparse.Namespace) -> None:
-    """Refuses, before the workload is loaded, options for micro-batches, whose number it says itself, and placements of
-    forms that it does not run.
+def _form(chosen: argparse.Namespace, graph: ComputationGraph, placement: str | None) -> Parallelism:
+    """The form of the step: that of a placement's file or, where the command line says none, that of the workload.
+
+    Raises UsageError for another number of micro-batches than the workload says.
     """
-    from gnnplace.formats.placements import read_about
+    from gnnplace.transformations.parallelism import Parallelism
 
-    for path in (chosen.placement, None if chosen.against == NO_REFERENCE else chosen.against):
-        if path and (refusal := read_about(path).parallelism.form_refusal()) is not None:
-            raise UsageError(f"{path}: {refusal}")
-    if (number := form_options.parallelism(chosen).micro_batches) > 1:
+    if placement is None and not form_options.given(chosen):
+        return Parallelism.in_graph(graph)
+    chosen.micro_batches = chosen.micro_batches or (None if placement else graph.micro_batches)
+    form = form_options.parallelism(chosen, placement)
+    if form.micro_batches != graph.micro_batches:
         raise UsageError(
-            f"--micro-batches {number}: measure runs the step that its workload says, such as TorchStep(..., "
-            f"micro_batches={number})"
+            f"micro_batches: {form.micro_batches} is not {graph.micro_batches}, that of {chosen.workload}, whose "
+            "TorchStep(..., micro_batches=...) says it"
         )
+    return form
 
 
-def _placement(chosen: argparse.Namespace, problem: Problem, cluster: Cluster) -> Placement:
-    """The placement to measure, from which a search starts."""
+def _placed(chosen: argparse.Namespace, graph: ComputationGraph, posed: Callable[..., Problem]) -> Placed:
+    """The placement to measure, from which a search starts, and its problem: a form of the workload's."""
+    from gnnplace.execution.measure import Placed
     from gnnplace.formats.placements import read_placement
     from gnnplace.placement import scheduled
-    from gnnplace.portfolio import planners
+    from gnnplace.portfolio import forms, planners
     from gnnplace.simulator.simulator import simulate
 
+    problem = posed(_form(chosen, graph, chosen.placement).of(graph))
     if chosen.placement:
-        placement = read_placement(chosen.placement, problem.graph, cluster)
+        placement = read_placement(chosen.placement, problem.graph, problem.cluster)
+    elif chosen.planner in forms.EVERY:
+        rule = forms.by_rule(chosen.planner, problem, simulate)
+        problem, placement = rule.form or problem, rule.placement
     else:
         placement = planners.planner_named(chosen.planner, problem, simulate, chosen.seed)(problem)
-    return scheduled(placement, chosen.schedule or placement.schedule)
+    return Placed(problem, scheduled(placement, chosen.schedule or placement.schedule))
 
 
 def _improved_by_measuring(
@@ -180,15 +188,22 @@ def _improved_by_measuring(
         return searches.improved_by(chosen.search, problem, evaluate, chosen.seed, budget, start)
 
 
-def _reference(chosen: argparse.Namespace, cluster: Cluster) -> Planner | None:
-    from gnnplace.execution.measure import first_device
-    from gnnplace.formats.placements import read_placement
+def _reference(chosen: argparse.Namespace, graph: ComputationGraph, posed: Callable[..., Problem]) -> Placed | None:
+    from gnnplace.execution.measure import Placed, first_device
+    from gnnplace.formats.placements import read_about, read_placement
 
     if chosen.against == NO_REFERENCE:
         return None
     if not chosen.against:
-        return first_device
-    return lambda problem: read_placement(chosen.against, problem.graph, cluster)
+        problem = posed(graph)
+        return Placed(problem, first_device(problem))
+    form = read_about(chosen.against).parallelism
+    problem = posed(form.of(graph) if form.micro_batches == graph.micro_batches else graph)  # else refused in a line
+    return Placed(problem, read_placement(chosen.against, problem.graph, problem.cluster))
+
+
+def _silent(line: str) -> None:
+    """Says nothing again."""
 
 
 def _provenance(chosen: argparse.Namespace, wall_ns: int) -> Provenance:

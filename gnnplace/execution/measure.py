@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from gnnplace.execution.workload import ExecutionPlan, Outputs, RunningStep, pla
 from gnnplace.isolation.outcome import Difference, MeasurementError
 from gnnplace.placement import Placement, Schedule, check
 from gnnplace.problems import Problem
-from gnnplace.result import Planner, StepResult
+from gnnplace.result import StepResult
 from gnnplace.simulator.simulator import simulate
 
 CHECKED_STEPS = 3
@@ -49,13 +50,16 @@ def measure(
 ) -> list[Measurement]:
     """Measures placements of the host's workload, timed in turns.
 
-    `unplaced` is the result of `CHECKED_STEPS` unplaced steps; if None, they run now. Raises MeasurementError with the
-    outcome of the first placement that fails.
+    `unplaced` is the result of `CHECKED_STEPS` unplaced steps; if None, they run now, for each form of the step. Raises
+    MeasurementError with the outcome of the first placement that fails.
     """
-    outputs, words = unplaced or host.unplaced(CHECKED_STEPS, reference_kind(plans))
+    expected = {
+        form: unplaced or host.unplaced(CHECKED_STEPS, reference_kind(plans), form)
+        for form in dict.fromkeys(plan.form for plan in plans)
+    }
     with ExitStack() as started:
         steps = [_start(host, plan, started) for plan in plans]
-        differences = [_check(step, outputs, words) for step in steps]
+        differences = [_check(step, *expected[plan.form]) for step, plan in zip(steps, plans, strict=True)]
         meter = LoadMeter()
         times = timed([step.run for step in steps], protocol)
         load = meter.load()
@@ -148,6 +152,13 @@ def _relative(value: np.ndarray, other: np.ndarray, least: float = 0.0) -> float
     return float(distance) if np.isfinite(distance) else float("inf")
 
 
+class Placed(NamedTuple):
+    """A placement of a problem."""
+
+    problem: Problem
+    placement: Placement
+
+
 @dataclass(frozen=True, eq=False)
 class MeasuredStep:
     """The simulated and the measured step of a placement, and the measured step of a reference.
@@ -177,18 +188,20 @@ def first_device(problem: Problem) -> Placement:
 
 
 def measured_step(
-    host: Host, problem: Problem, planner: Planner, reference: Planner | None, protocol: Protocol, limit_s: float
+    host: Host, placed: Placed, reference: Placed | None, protocol: Protocol, limit_s: float
 ) -> MeasuredStep:
-    """Measures the planner's placement of a problem within `limit_s` seconds.
+    """Measures a placement within `limit_s` seconds, in turns with a reference.
 
-    The problem is the host's graph on a cluster that describes this machine. Raises ValueError for an illegal
-    placement, MeasurementError if the step does not run or computes something else.
+    Their problems are forms of the host's graph on a cluster that describes this machine. Raises ValueError for an
+    illegal placement, MeasurementError if the step does not run or computes something else.
     """
-    planners = (planner,) if reference is None else (planner, reference)
-    placements = [legal(problem, place(problem)) for place in planners]
+    several = [placed] if reference is None else [placed, reference]
+    for problem, placement in several:
+        legal(problem, placement)
     host.allow(limit_s)
-    plans = [planned(problem, placement) for placement in placements]
-    simulated = _as_run(host, problem, plans[0], placements[0].schedule)
+    plans = [planned(problem, placement) for problem, placement in several]
+    problem, placement = placed
+    simulated = _as_run(host, problem, plans[0], placement.schedule)
     measurements = measure(host, plans, protocol)
     return MeasuredStep(problem, simulated, measurements[0], measurements[1] if len(measurements) > 1 else None)
 

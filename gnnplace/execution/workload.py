@@ -21,6 +21,7 @@ from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.result import Timeline
+from gnnplace.transformations.parallelism import Parallelism
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,12 +30,14 @@ class ExecutionPlan:
 
     `devices` are those of the cluster. If all are of kind `cpu`, the k-th is a process on the k-th usable core.
     Otherwise the k-th device of kind `gpu` is the k-th GPU (PyTorch wraps around if there are fewer), and a device of
-    kind `cpu` is a thread of PyTorch's process or, with TensorFlow, a process on a core.
+    kind `cpu` is a thread of PyTorch's process or, with TensorFlow, a process on a core. The ops are those of the step
+    in its `form`; None: that of the workload's graph.
     """
 
     devices: tuple[Device, ...]
     device: Int32[np.ndarray, " ops"]
     order: Int32[np.ndarray, " ops"]
+    form: Parallelism | None = None
 
 
 def plan(problem: Problem, placement: Placement, timeline: Timeline) -> ExecutionPlan:
@@ -42,7 +45,7 @@ def plan(problem: Problem, placement: Placement, timeline: Timeline) -> Executio
     position = np.empty(problem.num_ops, dtype=np.int64)
     position[problem.graph.order] = np.arange(problem.num_ops)
     order = np.lexsort((position, timeline.start_ns)).astype(np.int32)
-    return ExecutionPlan(problem.cluster.devices, placement.device, order)
+    return ExecutionPlan(problem.cluster.devices, placement.device, order, Parallelism.in_graph(problem.graph))
 
 
 class PlanError(ValueError):
@@ -96,7 +99,7 @@ def without_updates(plan: ExecutionPlan, whole: ComputationGraph, graph: Computa
         raise ValueError(f"plan: was made for another step: {reason}; place this one")
     ops = np.array([op_of[name] for name in graph.op_names], dtype=np.int64)
     position = np.argsort(plan.order)
-    return ExecutionPlan(plan.devices, plan.device[ops], np.argsort(position[ops]).astype(np.int32))
+    return ExecutionPlan(plan.devices, plan.device[ops], np.argsort(position[ops]).astype(np.int32), plan.form)
 
 
 def _difference(whole: ComputationGraph, graph: ComputationGraph, op_of: dict[str, int]) -> str | None:
@@ -212,7 +215,7 @@ class Workload(Protocol):
 
     @property
     def graph(self) -> ComputationGraph:
-        """The graph of the step, whose ops a plan places."""
+        """The graph of the step, whose ops a plan places, or those of another form of its micro-batches."""
         ...
 
     def start(self, plan: ExecutionPlan) -> RunningStep:
@@ -223,8 +226,11 @@ class Workload(Protocol):
         """The graph whose simulation follows the executor: the same ops, in the plan's order on each device."""
         ...
 
-    def unplaced(self, steps: int, kind: str = "cpu") -> tuple[Outputs, str]:
-        """The same steps run by the framework itself on one device of kind `kind`, and a description of that device."""
+    def unplaced(self, steps: int, kind: str = "cpu", form: Parallelism | None = None) -> tuple[Outputs, str]:
+        """The same steps run by the framework itself on one device of kind `kind`, and a description of that device.
+
+        Variables are those of the step in its `form`: each replica has its own.
+        """
         ...
 
     def links(self, devices: tuple[Device, Device]) -> tuple[LinkSample, ...]:

@@ -32,6 +32,7 @@ from gnnplace.simulator.simulator import simulate
 
 SCRIPT = Path(__file__).with_name("run_pipeline.py")
 LETTERS = {"F": "F", "B": "I", "W": "W", "BW": "B"}  # PyTorch's, of the kinds of actions
+OR_HERE = "; gp.placed and gnnplace measure run the step as it is planned"
 SAID = 0.001  # of a step: what keeping whole passes in turn changes it by before that is said
 
 
@@ -58,8 +59,11 @@ def torch_pipelining(
         _try(problem, cut.firsts, say, trial)
         devices = of_torch(problem.cluster, [stage.device for stage in cut.rows])
         return _text({"devices": devices, "split_spec": dict.fromkeys(cut.firsts, "BEGINNING")})
-    copied = data_parallel(TARGET, problem, placement, say)
-    return copied or _pipeline(problem, problem.graph.copies, placement, say, trial)
+    try:
+        copied = data_parallel(TARGET, problem, placement, say)
+        return copied or _pipeline(problem, problem.graph.copies, placement, say, trial)
+    except UnsayableError as unsayable:
+        raise UnsayableError(f"{unsayable}{OR_HERE}") from unsayable
 
 
 def _pipeline(

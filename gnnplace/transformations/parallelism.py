@@ -168,16 +168,6 @@ class Parallelism:
             f"micro_batches={number}), and simulate times this one"
         )
 
-    def form_refusal(self) -> str | None:
-        """Why no workload runs this form of a step, and how to plan one that it runs; None for the form that it has."""
-        if self.replicas == 1 and self.copies == "together":
-            return None
-        form = f"{self.replicas} replicas" if self.replicas > 1 else f"copies {self.copies}"
-        return (
-            f"{form}: a workload runs one replica with copies together; plan with --micro-batches "
-            f"{self.micro_batches} --copies together, or by gp.place(..., keep_form=True)"
-        )
-
     def difference(self, other: Parallelism) -> str | None:
         """The first value that makes another step, and the one of `other`: `micro_batches: 8 is not 1`; or None."""
         mine, theirs = self.knobs(), other.knobs()

@@ -16,6 +16,7 @@ from gnnplace.execution.workload import ExecutionPlan, OpTimes, Outputs
 from gnnplace.graph import ComputationGraph
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.schedules.in_order import in_order
+from gnnplace.transformations.parallelism import Parallelism
 
 CHAINS = chains(2, 3, 2)
 STEP_NS = 1_000_000
@@ -48,7 +49,7 @@ class Fake:
     def as_run(self, plan: ExecutionPlan) -> ComputationGraph:
         return in_order(self.graph, plan.device, plan.order)
 
-    def unplaced(self, steps: int, kind: str = "cpu") -> tuple[Outputs, str]:
+    def unplaced(self, steps: int, kind: str = "cpu", form: Parallelism | None = None) -> tuple[Outputs, str]:
         return Outputs((1.0,) * steps, {}), "a formula"
 
     def _log(self, what: str) -> None:

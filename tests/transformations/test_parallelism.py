@@ -59,14 +59,6 @@ def test_a_step_takes_another_form_and_shares_what_it_shared(graph):
     assert Parallelism.in_graph(form) == Parallelism(4, "whole", ("input_1", "input_2"), 2) and form.original is graph
 
 
-@pytest.mark.parametrize(("form", "words"), [((2, "whole"), "2 replicas: a w"), ((1, "free"), "copies free: a w"), ((1, "together"), None)])
-def test_a_form_that_no_workload_runs_says_which_one_it_runs(form, words):
-    refusal = Parallelism(4, form[1], replicas=form[0]).form_refusal()
-    assert (refusal is None) is (words is None)
-    if refusal is not None:
-        assert refusal.startswith(words) and "--micro-batches 4 --copies together, or by gp.place(..., keep_form=True)" in refusal
-
-
 @pytest.mark.parametrize("number", [10**7, 10**13, 10**30])
 def test_what_is_too_large_is_refused_before_memory_is_asked_for(graph, number):
     with pytest.raises(ValueError, match=rf"^micro_batches: {number} (are|make) more .*than the 10,000,000"):

@@ -27,8 +27,10 @@ from gnnplace.frontends.tensorflow.graph import read_step
 from gnnplace.frontends.tensorflow.pruned import PrunedStep, prune
 from gnnplace.frontends.tensorflow.step import Machine, TensorFlowStep
 from gnnplace.graph import ComputationGraph
+from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.isolation.worker import usable_cores
 from gnnplace.schedules.in_order import in_order
+from gnnplace.transformations.parallelism import Parallelism
 
 v1 = tf.compat.v1
 log = logging.getLogger(__name__)
@@ -72,6 +74,8 @@ class TensorFlowWorkload:
 
     def start(self, plan: ExecutionPlan) -> PlacedTensorFlowStep:
         """Places the step, starts servers, loads variables, and runs and checks the first step."""
+        if plan.form is not None and plan.form.micro_batches > 1:
+            raise MeasurementError("unsupported", "micro_batches: a step of TensorFlow runs one; PyTorch's run several")
         refuse(self.graph, plan)
         servers = layout(plan.devices, self.machine)
         graph = self._placed(plan, servers.devices)
@@ -98,10 +102,10 @@ class TensorFlowWorkload:
             graph = transform(graph, plan.device, plan.order)
         return graph
 
-    def unplaced(self, steps: int, kind: str = "cpu") -> tuple[Outputs, str]:
+    def unplaced(self, steps: int, kind: str = "cpu", form: Parallelism | None = None) -> tuple[Outputs, str]:
         """The same steps of the built graph in an ordinary session of this process, with TensorFlow's optimisations.
 
-        TensorFlow chooses the devices; `kind` is ignored.
+        TensorFlow chooses the devices; `kind` is ignored, and a step has one micro-batch.
         """
         used = self._used
         feed = {f"{name}:0": value for name, value in self._inputs.items()}

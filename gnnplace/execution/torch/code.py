@@ -112,7 +112,9 @@ class _Code:
                 if isinstance(what, Signal):
                     return [f"{self._bind('await', self._transport.waiter(what))}()"]
                 value = self._turned(what, f"{self._bind('receive', self._transport.receiver(what))}()")
-                return self._marked(what.mark, [f"{self._name(what.node)} = {value}"])
+                name = self._name(what.node)
+                is_held = what.node in self._program.held  # running state that comes back
+                return self._marked(what.mark, [f"{name}.copy_({value})" if is_held else f"{name} = {value}"])
             case _:
                 assert_never(instruction)
 

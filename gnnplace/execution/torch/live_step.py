@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from gnnplace.execution.torch.lanes import lanes
 from gnnplace.execution.torch.shared_memory import extent_bytes, shaped
-from gnnplace.execution.torch.values import Held, Node, is_random, once
+from gnnplace.execution.torch.values import Held, Node, once, random_nodes
 from gnnplace.execution.torch.workload import check_plan, started
 from gnnplace.execution.workload import ExecutionPlan
 from gnnplace.frontends.torch.builder import TracedStep
@@ -42,20 +42,13 @@ class LiveStep:
         kinds = [device.kind for device in plan.devices]
         self._devices = [lane.device for lane in lanes(kinds)]
         self._gpus = {device for device, kind in zip(self._devices, kinds, strict=True) if kind == "gpu"}
-        inputs = [
-            node
-            for node, argument in zip(self._placeholders(), traced.trace.arguments, strict=True)
-            if argument.role == "input"
-        ]
-        # inputs that the step changes in place
-        self._changed = [index for index, node in enumerate(inputs) if (traced.op_of[node], 0) in traced.written]
-        self._draws = any(map(is_random, traced.trace.graph.nodes))
+        self._draws = bool(random_nodes(traced.trace.graph))
         held = self._held(results, draws)
         self._step = started(traced, plan, held)
         self._open = True
 
-    def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Runs a step and returns the results, each a copy on its device.
+    def run(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
+        """Runs a step on inputs of all micro-batches by name and returns the results, each a copy on its device.
 
         Raises ValueError if the module's tensors are not those that were placed, MeasurementError if a device fails:
         then the step is closed.
@@ -63,8 +56,10 @@ class LiveStep:
         if not self._open:
             raise ValueError("placed: was closed; call gp.placed again")
         self._tensors.settle()
-        for tensor, value in zip(self._inputs, inputs, strict=True):
-            fill(tensor, value)
+        for tensor, first in self._of_replicas:
+            fill(tensor, first)
+        for name, tensor in self._inputs.items():
+            fill(tensor, inputs[name])
         synchronize(self._gpus)
         try:
             with self._kept_generators():
@@ -72,9 +67,9 @@ class LiveStep:
         except BaseException:
             self.close()
             raise
-        for index in self._changed:
+        for name in self._changed:
             with torch.no_grad():
-                inputs[index].copy_(self._inputs[index])
+                inputs[name].copy_(self._inputs[name])
         return [result.clone() for result in self._results]
 
     def close(self) -> None:
@@ -84,14 +79,35 @@ class LiveStep:
             self._step.close()
 
     def _held(self, results: Mapping[Node, Tensor], draws: int) -> Held:
-        """The values before a step: the module's tensors, moved; tensors for inputs and results; constants."""
-        trace, nodes = self._traced.trace, self._placeholders()
-        tensors = dict(zip(nodes, self._allocated([(node, node.meta["val"]) for node in nodes]), strict=True))
-        roles = list(zip(nodes, trace.arguments, strict=True))
-        self._inputs = [tensors[node] for node, argument in roles if argument.role == "input"]
+        """The values before a step: the module's tensors, moved; tensors for inputs and results; constants.
+
+        Replicas on CPU devices share the parameters, which no op of the step changes.
+        """
+        trace = self._traced.trace
+        roles = dict(zip(self._placeholders(), trace.arguments, strict=True))
+        first = {argument.name: node for node, argument in roles.items() if not argument.copy}
+        shares = {
+            node: first[argument.name]
+            for node, argument in roles.items()
+            if argument.role == "parameter" and argument.copy and not self._gpus
+        }
+        own = [node for node in roles if node not in shares]
+        tensors = dict(zip(own, self._allocated([(node, node.meta["val"]) for node in own]), strict=True))
+        tensors |= {node: tensors[theirs] for node, theirs in shares.items()}
+        of_inputs = {argument.of_step: node for node, argument in roles.items() if argument.role == "input"}
+        self._inputs = {name: tensors[node] for name, node in of_inputs.items()}
+        # inputs that the step changes in place
+        written = self._traced.written
+        self._changed = [name for name, node in of_inputs.items() if (self._traced.op_of[node], 0) in written]
+        of_module = {node: argument for node, argument in roles.items() if argument.role != "input"}
         self._tensors = LiveTensors(
-            self._module, {argument.name: tensors[node] for node, argument in roles if argument.role != "input"}
+            self._module, {argument.name: tensors[node] for node, argument in of_module.items() if not argument.copy}
         )
+        self._of_replicas = [
+            (tensors[node], tensors[first[argument.name]])
+            for node, argument in of_module.items()
+            if argument.copy and node not in shares
+        ]
         self._results = self._allocated(list(results.items()))
         constants = {node: trace.constants[node.target] for node in trace.graph.nodes if node.op == "get_attr"}
         return Held(tensors | constants, {}, (), dict(zip(results, self._results, strict=True)), draws)

@@ -4,9 +4,9 @@ A call runs the ops of the traced step except its updates, by the executor that 
 parameters are in the memory that devices read. The backward pass hands over the gradients that the call has computed,
 times the gradient of its loss.
 
-The step without updates is traced from a step with plain SGD, whose updates show the gradient of each parameter: these
-gradients become results, and the updates are removed (`gradient_step`). All other ops are those of the step with any
-optimiser, by the same names.
+Of several micro-batches a call takes the whole batch, which is split, and gives the mean of their losses. All replicas
+begin a call with the module's parameters and buffers; afterwards the module has the buffers of the first one, as with
+DistributedDataParallel.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import os
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, NoReturn, cast
+from functools import partial
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import torch
@@ -24,73 +24,23 @@ from torch import Tensor, nn
 
 from gnnplace.execution.measure import legal, planned
 from gnnplace.execution.torch import distributed
+from gnnplace.execution.torch.gradient_step import GradientStep, gradient_step
 from gnnplace.execution.torch.live_step import LiveStep
 from gnnplace.execution.torch.unplaced import GRADIENT, Unplaced, as_outputs
 from gnnplace.execution.torch.values import Node
-from gnnplace.execution.workload import without_updates
+from gnnplace.execution.workload import ExecutionPlan, without_updates
 from gnnplace.frontends.torch import updates  # noqa: F401, registers update_
-from gnnplace.frontends.torch.builder import TracedStep, traced_step
+from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.frontends.torch.inference import example_output, with_tensors
 from gnnplace.frontends.torch.inputs import CallArguments
-from gnnplace.frontends.torch.scopes import scope_of
+from gnnplace.frontends.torch.split_batch import SplitBatch
 from gnnplace.frontends.torch.step import TorchInference, TorchStep
 from gnnplace.frontends.torch.trace import Trace
+from gnnplace.graph import ComputationGraph
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
-
-_aten = torch.ops.aten
-UPDATES = (_aten._fused_sgd_.default, torch.ops.gnnplace.update_.default, _aten.index_add_.default)
-
-
-class Rows(NamedTuple):
-    """The gradient of one lookup in a sparse embedding: the indices of rows (one dimension), and their gradients."""
-
-    indices: Node
-    rows: Node
-
-
-@dataclass(frozen=True, eq=False)
-class GradientStep:
-    """A traced step without updates: the node of its loss, and the nodes of each parameter's gradient by name.
-
-    The gradient of a sparse embedding has nodes for each lookup. `inputs` are the gradients of inputs that require one,
-    by the number of the input.
-    """
-
-    traced: TracedStep
-    loss: Node
-    inputs: Mapping[int, Node]
-    dense: Mapping[str, Node]
-    sparse: Mapping[str, tuple[Rows, ...]]
-
-
-def gradient_step(step: TorchStep, name: str) -> GradientStep:
-    """Traces a step without its updates as a graph named `name`. Raises ValueError if it can't be traced."""
-    traced = TorchStep(step.module, step.loss, step.inputs, "sgd", sizes=step.sizes).traced(name)
-    graph, dense, sparse = traced.trace.graph, dict[str, Node](), dict[str, tuple[Rows, ...]]()
-    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    names = {node: argument.name for node, argument in zip(placeholders, traced.trace.arguments, strict=True)}
-    table_of = dict[Node, Node]()  # the table that an update in place returns
-    for node in [node for node in graph.nodes if node.op == "call_function" and scope_of(node).phase == "update"]:
-        if node.target is _aten._fused_sgd_.default:
-            (parameter,), (gradient,) = node.args[0], node.args[1]
-            dense[names[parameter]] = gradient
-        elif node.target is torch.ops.gnnplace.update_.default:  # of a complex parameter
-            parameter, gradient = node.args[:2]
-            dense[names[parameter]] = gradient
-        elif node.target is _aten.index_add_.default:
-            table = table_of[node] = table_of.get(node.args[0], node.args[0])
-            sparse[names[table]] = (*sparse.get(names[table], ()), Rows(node.args[2], node.args[3]))
-    loss, *of_inputs = cast(Sequence[Node], graph.output_node().args[0])
-    inputs = {number: node for number, node in enumerate(of_inputs) if isinstance(node, Node)}
-    pairs = [node for lookups in sparse.values() for rows in lookups for node in rows]
-    graph.output_node().args = ([loss, *inputs.values(), *dense.values(), *pairs],)
-    for node in reversed(graph.nodes):
-        if node.target in UPDATES and scope_of(node).phase == "update":
-            graph.erase_node(node)
-    reduced = traced_step(replace(traced.trace, graph=graph), name)
-    return GradientStep(reduced, loss, inputs, dense, sparse)
+from gnnplace.transformations.parallelism import Parallelism
 
 
 def placed(
@@ -99,11 +49,14 @@ def placed(
     """The module of a step on the devices of a placement. Raises ValueError and MeasurementError as `gp.placed`."""
     if distributed.launched():
         raise MeasurementError("unsupported", "gp.placed starts devices itself, not under torchrun")
-    if step.micro_batches > 1:
+    number = problem.graph.micro_batches
+    if step.micro_batches != number:
         raise ValueError(
-            f"micro_batches: {step.micro_batches}, and a placed module computes one a call; place the step of a "
-            "micro-batch, and add up gradients in your loop"
+            f"micro_batches: {step.micro_batches} of the step are not the {number} of the plan; give "
+            f"{type(step).__name__}(..., micro_batches={number}) with the inputs of a whole batch"
         )
+    if isinstance(step, TorchInference) and number > 1:
+        raise ValueError(f"micro_batches: {number} of an inference step are requests; place the step of one")
     if isinstance(step, TorchStep):
         return PlacedStep(step, problem, placement, seed, check)
     return PlacedInference(step, problem, placement, seed, check)
@@ -119,7 +72,7 @@ class PlacedModule(nn.Module, ABC):
         super().__init__()
         module = step.module
         self._user_module = (module,)  # in a tuple, so that it is no submodule
-        self._given = CallArguments(step.inputs, differentiable=isinstance(step, TorchStep))
+        self._given, self._batch = CallArguments(step.inputs, differentiable=isinstance(step, TorchStep)), step.batch
         self._parameters, self._buffers, self._modules = module._parameters, module._buffers, module._modules
         self.training = module.training
         self._casts = _casts()
@@ -180,7 +133,7 @@ class PlacedModule(nn.Module, ABC):
         """
         unplaced, self._unplaced = self._unplaced, None
         expected = None if unplaced is None else unplaced.outputs(inputs, self._draws + 1, self._named)
-        results = self._step.run(inputs)
+        results = self._step.run(self._batch.named(inputs))
         if unplaced is not None and expected is not None:
             values = self._named(dict(zip(self._nodes, results, strict=True)))
             try:
@@ -191,12 +144,11 @@ class PlacedModule(nn.Module, ABC):
         return results
 
     def _start(
-        self, step: TorchStep | TorchInference, traced: TracedStep, problem: Problem, placement: Placement,
+        self, step: TorchStep | TorchInference, traced: TracedStep, problem: Problem, plan: ExecutionPlan,
         results: Mapping[Node, Tensor], seed: int, check: bool,
     ) -> None:  # fmt: skip
         if traced.trace.sizes is not None:
             traced.trace.sizes.check_repeatable()
-        plan = without_updates(planned(problem, legal(problem, placement)), problem.graph, traced.graph)
         self._nodes, self._draws = list(results), int(np.random.SeedSequence(seed).generate_state(1)[0])
         self._unplaced = Unplaced(step, traced, problem, plan) if check else None
         self._trace = traced.trace
@@ -229,10 +181,11 @@ class PlacedStep(PlacedModule):
 
     def __init__(self, step: TorchStep, problem: Problem, placement: Placement, seed: int, check: bool) -> None:
         super().__init__(step)
-        traced = gradient_step(step, problem.graph.name)
-        self._gradients = _Gradients(traced, dict(step.module.named_parameters()))
+        form, name = Parallelism.in_graph(problem.graph), problem.graph.name
+        without = gradient_step(step, name, form, partial(_plan, problem, placement))
+        self._gradients = _Gradients(without, dict(step.module.named_parameters()), step.batch)
         self._modes = self._mode()
-        self._start(step, traced.traced, problem, placement, self._gradients.results, seed, check)
+        self._start(step, without.traced, problem, without.plan, self._gradients.results, seed, check)
 
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
         """The loss of inputs. Gradients are computed in any case, and dropped if PyTorch records none."""
@@ -280,7 +233,7 @@ class PlacedInference(PlacedModule):
         traced = step.traced(problem.graph.name)
         self._example, self._output_nodes = example_output(step.module, step.inputs, step.sizes), _output_nodes(traced)
         results = {node: torch.empty_like(node.meta["val"], device="meta") for node in self._output_nodes}
-        self._start(step, traced, problem, placement, results, seed, check)
+        self._start(step, traced, problem, _plan(problem, placement, traced.graph), results, seed, check)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The module's outputs for inputs, in the containers that it returns."""
@@ -294,17 +247,17 @@ class PlacedInference(PlacedModule):
 class _Gradients:
     """Selects the gradients of parameters and inputs from the results of a step."""
 
-    def __init__(self, step: GradientStep, parameters: Mapping[str, nn.Parameter]) -> None:
+    def __init__(self, step: GradientStep, parameters: Mapping[str, nn.Parameter], batch: SplitBatch) -> None:
         self.trained = {name for name, parameter in parameters.items() if parameter.requires_grad}
         self.parameters = {name: parameters[name] for name in (*step.dense, *step.sparse)}
         self.inputs = tuple(step.inputs)
         self.names = (*self.parameters, *(f"input {number}" for number in self.inputs))
-        self._step = step
+        self._step, self._batch = step, batch
         like = {node: parameters[name] for name, node in step.dense.items()}
         pairs = [node for rows in step.sparse.values() for row in rows for node in row]
         self.results: dict[Node, Tensor] = {
             node: torch.empty_like(like.get(node, node.meta["val"]), device="meta")
-            for node in (step.loss, *step.inputs.values(), *pairs, *like)
+            for node in (*step.losses, *(part for parts in step.inputs.values() for part in parts), *pairs, *like)
         }
 
     def of(self, results: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
@@ -316,7 +269,12 @@ class _Gradients:
             indices, values = (torch.cat([tensors[row[part]] for row in rows]) for part in (0, 1))
             gradients[name] = torch.sparse_coo_tensor(indices[None], values, table.shape, check_invariants=False)
         of_parameters = [gradients[name].to(parameter.device) for name, parameter in self.parameters.items()]
-        return tensors[self._step.loss], [*of_parameters, *(tensors[node] for node in self._step.inputs.values())]
+        of_inputs = [
+            self._batch.gradient(number, [tensors[part] for part in parts])
+            for number, parts in self._step.inputs.items()
+        ]
+        first, *others = (tensors[loss] for loss in self._step.losses)
+        return sum((loss.to(first.device) for loss in others), first), [*of_parameters, *of_inputs]
 
 
 class _Step(torch.autograd.Function):
@@ -337,6 +295,11 @@ class _Step(torch.autograd.Function):
         if gradients is None:
             raise ValueError("backward: the gradients of this call were handed over before; call the module again")
         return None, *(gradients if scale == 1 else [gradient.mul_(scale) for gradient in gradients])
+
+
+def _plan(problem: Problem, placement: Placement, graph: ComputationGraph) -> ExecutionPlan:
+    """The plan of a placement for a graph that lacks the updates of the problem's."""
+    return without_updates(planned(problem, legal(problem, placement)), problem.graph, graph)
 
 
 def _output_nodes(traced: TracedStep) -> list[Node]:

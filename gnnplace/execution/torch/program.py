@@ -16,10 +16,12 @@ import numpy as np
 from torch import Tensor
 
 from gnnplace.execution.control_edges import needed
+from gnnplace.execution.torch.running_state import Passed, passed
 from gnnplace.execution.torch.values import Node, as_sent, is_whole
 from gnnplace.execution.workload import ExecutionPlan
+from gnnplace.frontends.torch.buffers import storage_of
 from gnnplace.frontends.torch.builder import TracedStep
-from gnnplace.graph import CONTROL, ComputationGraph
+from gnnplace.graph import CONTROL, NONE, ComputationGraph
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,12 +146,17 @@ class _Writer:
         self._call, self._values, self._held = _nodes(step)
         self._lines: list[list[Instruction]] = [[] for _ in plan.devices]
         self._messages: dict[tuple[Node, int], Message] = {}
-        # the first message with all bytes of a root: by root, number of writes to it so far, and destination
-        self._whole: dict[tuple[int, int, int], int] = {}
+        # the first message with all bytes of a root: by root, storage, number of writes to it so far, and destination
+        self._whole: dict[tuple[int, int, int, int], int] = {}
         self._arrived: set[tuple[Node, int]] = set()
         self._signals: dict[tuple[int, int], Signal] = {}
         self._position = np.argsort(plan.order)
         self._inputs, self._consumers = _edges_between_devices(graph, plan)
+        self._states: dict[Passed, Message] = {}
+        self._written_by, self._read_by = defaultdict[int, list[Passed]](list), defaultdict[int, list[Passed]](list)
+        for state in passed(step, plan):
+            self._written_by[state.writer].append(state)
+            self._read_by[state.reader].append(state)
         self._written = {int(graph.output_ptr[op]) + output: writers for (op, output), writers in step.written.items()}
 
     def add(self, op: int) -> None:
@@ -160,12 +167,15 @@ class _Writer:
                 self._lines[device].append(Receive(self._signals[source, device]))
             else:
                 self._receive(source, output, op)
+        self._lines[device] += [Receive(self._states[state]) for state in self._read_by.get(op, ())]
         if op in self._call:
             self._lines[device].append(self._run(op, self._call[op]))
         self._send(op)
 
     def finished(self) -> tuple[DeviceProgram, ...]:
         """The programs."""
+        for state in self._read_by.get(NONE, ()):
+            self._lines[state.dst].append(Receive(self._states[state]))
         held = [
             tuple(node for node, op in self._held if self._device[op] == device) for device in range(self._num_devices)
         ]
@@ -190,6 +200,10 @@ class _Writer:
             for dst in sorted({self._device[consumer] for consumer in consumers}):
                 what = self._signal(op, dst) if output == CONTROL else self._message(op, output, dst)
                 self._lines[self._device[op]].append(Send(what))
+        for state in self._written_by.get(op, ()):
+            number, tensor = self._count, as_sent(state.node.meta["val"])
+            sent = self._states[state] = Message(number, state.node, self._device[op], state.dst, tensor, number)
+            self._lines[self._device[op]].append(Send(sent))
 
     def _signal(self, op: int, dst: int) -> Signal:
         signal = self._signals[op, dst] = Signal(self._count, self._device[op], dst)
@@ -199,13 +213,14 @@ class _Writer:
         node, number = self._values[op, output], self._count
         tensor, root = as_sent(node.meta["val"]), int(self._graph.output_root[self._graph.output_ptr[op] + output])
         writes = sum(self._position[writer] <= self._position[op] for writer in self._written.get(root, ()))
-        buffer = self._whole.setdefault((root, writes, dst), number) if is_whole(node.meta["val"], tensor) else number
+        bytes_of = root, storage_of(node.meta["val"]), writes, dst  # a sum apart from its graph's root has its own
+        buffer = self._whole.setdefault(bytes_of, number) if is_whole(node.meta["val"], tensor) else number
         message = self._messages[node, dst] = Message(number, node, self._device[op], dst, tensor, buffer)
         return message
 
     @property
     def _count(self) -> int:
-        return len(self._messages) + len(self._signals)
+        return len(self._messages) + len(self._signals) + len(self._states)
 
 
 def _nodes(step: TracedStep) -> tuple[dict[int, Node], dict[tuple[int, int], Node], list[tuple[Node, int]]]:

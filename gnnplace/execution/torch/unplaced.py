@@ -13,12 +13,14 @@ from torch import Tensor, nn
 
 from gnnplace.execution.measure import checked
 from gnnplace.execution.torch.device import seed
-from gnnplace.execution.torch.values import Node, is_random
+from gnnplace.execution.torch.replicas import ReplicaBuffers
+from gnnplace.execution.torch.values import Node, is_random, random_nodes
 from gnnplace.execution.workload import ExecutionPlan, Outputs
 from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.frontends.torch.inference import evaluating, tensors_in
 from gnnplace.frontends.torch.inputs import ExampleInputs, uncompiled
 from gnnplace.frontends.torch.step import TorchInference, TorchStep
+from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
@@ -51,7 +53,7 @@ class Unplaced:
         self, step: TorchStep | TorchInference, traced: TracedStep, problem: Problem, plan: ExecutionPlan
     ) -> None:
         self._step, self._traced = step, traced
-        self._draws = any(map(is_random, traced.trace.graph.nodes))
+        self._draws = bool(random_nodes(traced.trace.graph))
         if self._draws and any(device.kind == "gpu" for device in plan.devices):
             raise ValueError(
                 "check: ops draw random numbers, and GPUs draw others than this host; place it without check, or "
@@ -78,7 +80,7 @@ class Unplaced:
         else:
             with uncompiled():
                 values = (
-                    _trained(self._step, module, inputs)
+                    _trained(self._step, self._traced.graph, module, inputs)
                     if isinstance(self._step, TorchStep)
                     else _inferred(self._step, module, inputs)
                 )
@@ -96,11 +98,15 @@ class Unplaced:
 
     def _held(self, module: nn.Module, inputs: Sequence[Tensor]) -> dict[Node, Tensor]:
         """The values of nodes that exist before the step."""
-        trace, values = self._traced.trace, iter(inputs)
+        trace, values = self._traced.trace, self._step.batch.named(inputs)
         tensors = dict(module.named_parameters()) | dict(module.named_buffers())
         nodes = [node for node in trace.graph.nodes if node.op == "placeholder"]
         held = {
-            node: next(values) if argument.role == "input" else tensors[argument.name].detach()
+            node: values[argument.of_step]
+            if argument.role == "input"
+            else tensors[argument.name].detach().clone()
+            if argument.copy
+            else tensors[argument.name].detach()
             for node, argument in zip(nodes, trace.arguments, strict=True)
         }
         return held | {
@@ -114,14 +120,20 @@ def as_outputs(values: Values, module: nn.Module) -> Outputs:
     return Outputs((), {name: _array(value) for name, value in named.items()})
 
 
-def _trained(step: TorchStep, module: nn.Module, inputs: Sequence[Tensor]) -> Values:
-    """The loss and the gradients of an eager training step."""
+def _trained(step: TorchStep, graph: ComputationGraph, module: nn.Module, inputs: Sequence[Tensor]) -> Values:
+    """The loss and the gradients of an eager training step, whose micro-batches run one after another."""
     for example, value in zip(ExampleInputs(step.inputs).tensors, inputs, strict=True):
         value.requires_grad_(example.requires_grad)
     module.zero_grad()
+    buffers, number, losses = ReplicaBuffers(graph, module), step.micro_batches, []
     with torch.enable_grad():
-        loss = step.loss_of(module, inputs)
-        loss.backward()
+        for micro_batch, parts in enumerate(step.batch.split(inputs)):
+            with buffers.of(micro_batch):
+                loss = step.loss_of(module, parts)
+                losses.append(loss if number == 1 else loss / number)
+                losses[-1].backward()
+    buffers.settle()
+    loss = sum(losses[1:], losses[0])
     leaves = dict(module.named_parameters()) | {f"input {number}": value for number, value in enumerate(inputs)}
     gradients = {f"{GRADIENT}{name}": leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
     return {"loss": loss} | gradients

@@ -59,6 +59,11 @@ def is_random(node: Node) -> bool:
     return "dropout_p" not in parameters or bool(arguments.get("dropout_p", 0.0))
 
 
+def random_nodes(graph: torch.fx.Graph) -> list[Node]:
+    """The nodes of a trace whose ops draw random numbers."""
+    return [node for node in graph.nodes if is_random(node)]
+
+
 class Held(NamedTuple):
     """The values of nodes that exist before the step, the names of those that a step changes, and what a step keeps.
 

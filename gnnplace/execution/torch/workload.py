@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from functools import cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,11 @@ from gnnplace.costs.measured import LinkSample
 from gnnplace.execution.torch import distributed
 from gnnplace.execution.torch.links import gpu_link_samples, link_samples
 from gnnplace.execution.torch.processes import TorchProcesses
+from gnnplace.execution.torch.replicas import ReplicaBuffers, tags
 from gnnplace.execution.torch.threads import TorchThreads
 from gnnplace.execution.torch.unplaced import run_trace
 from gnnplace.execution.torch.unrolled import unrolled
-from gnnplace.execution.torch.values import Held, Node, is_random
+from gnnplace.execution.torch.values import Held, Node, random_nodes
 from gnnplace.execution.workload import LINK_SIZES_BYTES, ExecutionPlan, Outputs, RunningStep, refuse
 from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.frontends.torch.inputs import uncompiled
@@ -31,6 +32,7 @@ from gnnplace.frontends.torch.trace import Trace
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.schedules.in_order import in_order
+from gnnplace.transformations.parallelism import Parallelism
 
 KINDS = {"cpu", "gpu"}
 WARM_STEPS = 2
@@ -39,7 +41,8 @@ WARM_STEPS = 2
 class TorchWorkload:
     """A step whose module and inputs have values.
 
-    Raises ValueError if they have none or if the step can't be traced.
+    Its graph has one replica with copies together; plans may be of any form of as many micro-batches. Raises ValueError
+    if there are no values or if the step can't be traced.
     """
 
     def __init__(self, step: TorchStep, name: str) -> None:
@@ -50,16 +53,17 @@ class TorchWorkload:
                 raise ValueError("sizes: depend on values, which differ between micro-batches; run one batch")
             self._one.trace.sizes.check_repeatable()
         self.graph = step.batch.step(self._one.graph)
-        self._traced, self._held = self._placed(np.zeros(self.graph.num_ops, dtype=np.int32))
-        self._random = [self._traced.op_of[node] for node in self._traced.trace.graph.nodes if is_random(node)]
+        self.in_form, self.with_workspace = cache(self._in_form), cache(self._measured_workspace)
+        self._traced, self._held = self._placed(None, np.zeros(self.graph.num_ops, dtype=np.int32))
 
     def start(self, plan: ExecutionPlan) -> RunningStep:
         """Starts the step on the plan's devices: on this machine or, under `torchrun`, with the other ranks."""
-        check_plan(self.graph, plan)
-        traced, held = self._placed(plan.device)
+        check_plan(self.in_form(plan.form), plan)
+        traced, held = self._placed(plan.form, plan.device)
         if distributed.launched():
             return distributed.TorchDistributed(traced, plan, held)
-        drawing = {plan.devices[plan.device[op]].kind for op in self._random}
+        random = [traced.op_of[node] for node in random_nodes(traced.trace.graph)]
+        drawing = {plan.devices[plan.device[op]].kind for op in random}
         if "cpu" in drawing and any(device.kind == "gpu" for device in plan.devices):
             reason = (
                 "an op that draws random numbers stands on a CPU device beside GPUs, which draw others: "
@@ -71,9 +75,10 @@ class TorchWorkload:
     def as_run(self, plan: ExecutionPlan) -> ComputationGraph:
         """The graph in the order of the plan; for CPU devices, with the measured workspace of ops."""
         measured = {device.kind for device in plan.devices} == {"cpu"} and not distributed.launched()
-        return in_order(self._with_workspace if measured else self.graph, plan.device, plan.order)
+        graph = self.with_workspace(plan.form) if measured else self.in_form(plan.form)
+        return in_order(graph, plan.device, plan.order)
 
-    def unplaced(self, steps: int, kind: str = "cpu") -> tuple[Outputs, str]:
+    def unplaced(self, steps: int, kind: str = "cpu", form: Parallelism | None = None) -> tuple[Outputs, str]:
         """The steps run by eager PyTorch; if the step draws random numbers, by its trace op by op.
 
         They run in this process on copies: on a machine with GPUs no backward pass works in a fork of a process that
@@ -81,8 +86,9 @@ class TorchWorkload:
         """
         _check_kinds({kind})
         device, place = torch.device("cuda" if kind == "gpu" else "cpu"), " on a GPU" if kind == "gpu" else ""
-        run, words = (self._run_trace, "the traced step") if self._random else (self._run_eager, "eager PyTorch")
-        return run(steps, device), words + place
+        random = random_nodes(self._one.trace.graph)
+        run, words = (self._run_trace, "the traced step") if random else (self._run_eager, "eager PyTorch")
+        return run(steps, device, form), words + place
 
     def links(self, devices: tuple[Device, Device]) -> tuple[LinkSample, ...]:
         """Transfers from one device to another."""
@@ -92,16 +98,23 @@ class TorchWorkload:
             return link_samples(self._traced, devices, self._held)
         return gpu_link_samples(LINK_SIZES_BYTES, kinds)
 
-    @cached_property
-    def _with_workspace(self) -> ComputationGraph:
+    def _in_form(self, form: Parallelism | None) -> ComputationGraph:
+        """The graph of the step in a form. Raises MeasurementError(unsupported) for one of other micro-batches."""
+        if form is None or form == (own := Parallelism.in_graph(self.graph)):
+            return self.graph
+        if form.micro_batches != own.micro_batches:
+            raise MeasurementError("unsupported", f"micro_batches: {form.micro_batches} is not {own.micro_batches}")
+        return form.of(self.graph)
+
+    def _measured_workspace(self, form: Parallelism | None) -> ComputationGraph:
         """The graph with measured workspace: the bytes that each op allocates beyond its outputs in a step on one core.
 
         Convolutions, for example, copy tensors to another layout.
         """
-        graph, core = self.graph, Device("core", "cpu", MAX_BYTES, 1, 1)
-        step = TorchProcesses(
-            self._traced, ExecutionPlan((core,), np.zeros(graph.num_ops, dtype=np.int32), graph.order), self._held
-        )
+        graph, core = self.in_form(form), Device("core", "cpu", MAX_BYTES, 1, 1)
+        plan = ExecutionPlan((core,), np.zeros(graph.num_ops, dtype=np.int32), graph.order)
+        traced, held = self._placed(form, plan.device)
+        step = TorchProcesses(traced, plan, held)
         try:
             step.run(WARM_STEPS)
             allocated = step.op_memory()
@@ -111,31 +124,34 @@ class TorchWorkload:
         outputs = np.bincount(graph.output_op[roots], graph.output_bytes[roots], graph.num_ops).astype(np.int64)
         return replace(graph, workspace_bytes=np.maximum(0, allocated - outputs))
 
-    def _placed(self, device: Int32[np.ndarray, " ops"]) -> tuple[TracedStep, Held]:
+    def _placed(self, form: Parallelism | None, device: Int32[np.ndarray, " ops"]) -> tuple[TracedStep, Held]:
         """The step of all micro-batches whose ops stand on these devices, and the values that exist before it."""
-        traced = unrolled(self._one, self.graph, device)
+        traced = unrolled(self._one, self.in_form(form), device)
         return traced, _held(self._step, traced.trace)
 
-    def _run_eager(self, steps: int, device: torch.device) -> Outputs:
-        eager = EagerStep(self._step, device)
+    def _run_eager(self, steps: int, device: torch.device, form: Parallelism | None) -> Outputs:
+        eager = EagerStep(self._step, self.in_form(form), device)
         losses = tuple(eager.run() for _ in range(steps))
         return Outputs(losses, eager.variables())
 
-    def _run_trace(self, steps: int, device: torch.device) -> Outputs:
-        held: dict[Node, Any] = {
-            node: value.detach().to(device, copy=True) for node, value in self._held.values.items()
-        }
+    def _run_trace(self, steps: int, device: torch.device, form: Parallelism | None) -> Outputs:
+        traced, before = self._placed(form, np.zeros(self.in_form(form).num_ops, dtype=np.int32))
+        held: dict[Node, Any] = {node: value.detach().to(device, copy=True) for node, value in before.values.items()}
         losses = []
         for step in range(1, steps + 1):
-            values = run_trace(self._traced, held, step, device)
-            losses.append(sum(values[loss].item() for loss in self._held.losses))
-        return Outputs(tuple(losses), {name: held[node].cpu().numpy() for node, name in self._held.names.items()})
+            values = run_trace(traced, held, step, device)
+            losses.append(sum(values[loss].item() for loss in before.losses))
+        return Outputs(tuple(losses), {name: held[node].cpu().numpy() for node, name in before.names.items()})
 
 
 class EagerStep:
-    """The step in eager PyTorch on one device, on a copy of the module and its optimiser."""
+    """The step in eager PyTorch on one device, on a copy of the module and its optimiser.
 
-    def __init__(self, step: TorchStep, device: torch.device) -> None:
+    It adds up the gradients of its micro-batches one after another. All replicas have the same parameters; each has
+    buffers of its own.
+    """
+
+    def __init__(self, step: TorchStep, graph: ComputationGraph, device: torch.device) -> None:
         self._step, self._module = step, copy.deepcopy(step.module).to(device)
         pairs = zip(step.module.parameters(), self._module.parameters(), strict=True)
         twins = {id(theirs): ours for theirs, ours in pairs}
@@ -147,6 +163,7 @@ class EagerStep:
             ]
             for parts in step.batch.split(step.batch.tensors)
         ]
+        self._tags, self._buffers = tags(graph), ReplicaBuffers(graph, self._module)
         trained = rules(step.built_optimizers, step.module)
         self._trained = [parameter for name, parameter in self._module.named_parameters() if name in trained]
 
@@ -155,10 +172,11 @@ class EagerStep:
         self._module.zero_grad()
         count, losses = self._step.micro_batches, []
         with uncompiled():
-            for inputs in self._micro_batches:
-                loss = self._step.loss_of(self._module, inputs)
-                losses.append(loss if count == 1 else loss / count)
-                losses[-1].backward()
+            for number, inputs in enumerate(self._micro_batches):
+                with self._buffers.of(number):
+                    loss = self._step.loss_of(self._module, inputs)
+                    losses.append(loss if count == 1 else loss / count)
+                    losses[-1].backward()
         if self._step.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self._trained, self._step.clip_norm, foreach=False)
         if self._step.clip_value is not None:
@@ -169,15 +187,15 @@ class EagerStep:
 
     def variables(self) -> dict[str, Any]:
         """The parameters, buffers and the optimiser's state now, by name."""
-        named = dict(self._module.named_parameters())
-        variables = named | dict(self._module.named_buffers())
-        for name, parameter in named.items():
-            variables |= {
+        variables = self._buffers.values()
+        for name, parameter in self._module.named_parameters():
+            own = {name: parameter} | {
                 f"{name}/{key}": value
                 for optimizer in self._optimizers
                 for key, value in states(optimizer, parameter).items()
                 if isinstance(value, Tensor)
             }
+            variables |= {f"{each}{tag}": value for each, value in own.items() for tag in self._tags[name]}
         return {name: value.detach().cpu().numpy() for name, value in variables.items()}
 
 
@@ -210,24 +228,18 @@ def _held(step: TorchStep, trace: Trace) -> Held:
     tensors = dict(step.module.named_parameters()) | dict(step.module.named_buffers())
     update_rules = rules(step.built_optimizers, step.module)
     state = {name: rule.initial(tensors[name]) for name, rule in update_rules.items()}
-    batch = step.batch
-    inputs = {
-        f"input_{number}{suffix}": part
-        for copy, parts in enumerate(batch.split(batch.tensors))
-        for number, part in enumerate(parts)
-        for suffix in ("", f"@{copy}")
-    }
+    inputs = step.batch.named(step.batch.tensors)
     held: dict[Node, Tensor] = {}
     names: dict[Node, str] = {}
     placeholders = (node for node in trace.graph.nodes if node.op == "placeholder")
     for node, argument in zip(placeholders, trace.arguments, strict=True):
         match argument.role:
             case "input":
-                held[node] = inputs[argument.name]
+                held[node] = inputs[argument.of_step]
             case "state":
-                held[node], names[node] = state[argument.name][argument.key], f"{argument.name}/{argument.key}"
+                held[node], names[node] = state[argument.name][argument.key], argument.of_step
             case _:
-                held[node], names[node] = tensors[argument.name], argument.name
+                held[node], names[node] = tensors[argument.name], argument.of_step
     held |= {node: trace.constants[node.target] for node in trace.graph.nodes if node.op == "get_attr"}
     for node, value in held.items():
         if value.is_meta:

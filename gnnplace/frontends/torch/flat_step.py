@@ -31,12 +31,19 @@ Loss = Callable[..., Tensor]
 class Argument:
     """A placeholder of the traced graph.
 
-    For the optimiser's state, `name` is that of the parameter and `key` that of the state.
+    For the optimiser's state, `name` is that of the parameter and `key` that of the state. In a step of several
+    micro-batches `copy` is the tag of its micro-batch or, but for the first one, of its replica: `@0`, `@r1`.
     """
 
     role: Literal["parameter", "state", "buffer", "input"]
     name: str
     key: str = ""
+    copy: str = ""
+
+    @property
+    def of_step(self) -> str:
+        """Its name among those of all micro-batches and replicas: `input_0@3`, `weight@r1`, `weight/exp_avg`."""
+        return f"{self.name}{f'/{self.key}' if self.key else ''}{self.copy}"
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
@@ -66,6 +67,22 @@ class SplitBatch:
             for tensor, splits, dim in zip(tensors, self._splits, self._dims, strict=True)
         ]
         return [[part[number] for part in parts] for number in range(self.number)]
+
+    def named(self, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
+        """The tensors of all micro-batches by the names that they have in a step: `input_0@3`, whole ones `input_1`."""
+        return {
+            f"input_{number}{tag}": part
+            for copy, parts in enumerate(self.split(tensors))
+            for number, part in enumerate(parts)
+            for tag in ("", f"@{copy}")
+        }
+
+    def gradient(self, number: int, parts: Sequence[Tensor]) -> Tensor:
+        """The gradient of one of `tensors`, from that of each micro-batch: joined or, of a whole tensor, summed."""
+        first, *others = parts
+        if self._splits[number] and others:
+            return torch.cat([first, *(part.to(first.device) for part in others)], self._dims[number])
+        return sum((part.to(first.device) for part in others), first)
 
     def step(self, graph: ComputationGraph) -> ComputationGraph:
         """The graph of all micro-batches, from that of one."""

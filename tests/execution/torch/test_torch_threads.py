@@ -14,6 +14,7 @@ from gnnplace.execution.torch import lanes, streams
 from gnnplace.execution.torch.device import DeviceTimes, TorchDevice, merged
 from gnnplace.execution.torch.program import programs
 from gnnplace.execution.torch.threads import TorchThreads
+from gnnplace.execution.torch.values import random_nodes
 from gnnplace.execution.torch.workload import TorchWorkload
 from gnnplace.execution.workload import LINK_SIZES_BYTES, ExecutionPlan, RunningStep
 from gnnplace.isolation.outcome import MeasurementError
@@ -124,7 +125,7 @@ def test_random_ops_on_both_kinds_have_no_reference(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     workload = torch_steps.workload("dropout")
     plan = torch_steps.spread(workload.graph, torch_steps.devices("gpu", "cpu"), seed=0)
-    assert 1 in {plan.device[op] for op in workload._random}
+    assert 1 in {plan.device[workload._traced.op_of[node]] for node in random_nodes(workload._traced.trace.graph)}
     with pytest.raises(MeasurementError, match="random numbers") as refused:
         workload.start(plan)
     assert refused.value.outcome == "unsupported"
