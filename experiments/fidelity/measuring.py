@@ -6,10 +6,11 @@ The ops are profiled in turns with the placements, so that a change of the machi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -89,15 +90,26 @@ def machine(executor: str) -> Cluster:
 @contextmanager
 def neighbours(executor: str, workload: str) -> Iterator[tuple[Profiler, ...]]:
     """The whole step on each core, in processes of their own, so that all cores can do it at the same time."""
-    usable, hosts = os.sched_getaffinity(0), []
     with ExitStack() as stack:
-        try:
-            for core in sorted(usable)[:NUM_CORES]:
-                os.sched_setaffinity(0, {core})  # what a host may use; it inherits that
-                hosts.append(stack.enter_context(host_of(executor, workload)))
-        finally:
-            os.sched_setaffinity(0, usable)
+        hosts = [stack.enter_context(host) for host in on_each_core(partial(host_of, executor, workload))]
         yield tuple(Profiler(host, cores("cores", 1).devices) for host in hosts)
+
+
+def on_each_core(open_host: Callable[[], Host]) -> Iterator[Host]:
+    """A host on each core, which may use no other: it inherits that."""
+    usable = os.sched_getaffinity(0)
+    try:
+        for core in sorted(usable)[:NUM_CORES]:
+            os.sched_setaffinity(0, {core})
+            yield open_host()
+    finally:
+        os.sched_setaffinity(0, usable)
+
+
+def together(profilers: Sequence[Profiler]) -> Callable[[int], list[int]]:
+    """A run of all profilers at the same time; of each step the longest time."""
+    pool = ThreadPoolExecutor(len(profilers))
+    return lambda window: list(map(max, *pool.map(lambda profiler: profiler.run(window), profilers)))
 
 
 def simulated(runs: ComputationGraph, plan: ExecutionPlan, cluster: Cluster, op_ns: np.ndarray, slowdown: np.ndarray) -> dict[str, Any]:
@@ -131,11 +143,6 @@ def _in_turns(
     started: dict[str, Any] = {}
     rows: dict[str, Any] = {}
     alone = [Profiler(host, problem.cluster.devices, works) for works in range(NUM_CORES)]
-    pool = ThreadPoolExecutor(NUM_CORES)
-
-    def together(window: int) -> list[int]:
-        return list(map(max, *pool.map(lambda profiler: profiler.run(window), beside)))
-
     try:
         for name, each in plans.items():
             with named(name):
@@ -144,14 +151,13 @@ def _in_turns(
                 rows[name] = {"difference": vars(difference(step.outputs(), *unplaced))}
         for step in (*started.values(), *(profiler.step for profiler in (*alone, *beside))):
             warm_up(step.run, TURNS)
-        runs = [*(step.run for step in (*started.values(), *alone)), together, *([] if sent is None else [sent.run])]
+        runs = [*(step.run for step in (*started.values(), *alone)), together(beside), *([] if sent is None else [sent.run])]
         times, counted, stolen = in_turns(runs, replace(TURNS, steps=steps))
         for name, found, windows, taken in zip(started, times, counted, stolen, strict=False):  # profiles and messages come after them
             with named(name):
                 rows[name] |= {"step_ns": found, "peak_memory_bytes": peaks(started[name])}
             rows[name] |= {"stolen": float(np.mean([taken[window] for window in windows])), "stolen_in_all": float(np.mean(taken))}
     finally:
-        pool.shutdown()
         for each in (*alone, *started.values(), *([] if sent is None else [sent])):
             each.close()
     of_alone, of_together = counted[len(started) :][:NUM_CORES], counted[len(started) + NUM_CORES]

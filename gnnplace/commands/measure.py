@@ -103,6 +103,8 @@ def main(chosen: argparse.Namespace) -> int:
         from gnnplace.isolation.outcome import MeasurementError
         from gnnplace.sources import graphs as sources
         from gnnplace.sources.workload import LOADER
+    if chosen.placement:
+        form_options.parallelism(chosen, chosen.placement)  # says what differs before the workload is loaded
     started = time.perf_counter_ns()
     hosts = LastingHost(partial(Host, LOADER, chosen.workload, chosen.seed, limit_s=chosen.limit))
     try:

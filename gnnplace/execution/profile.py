@@ -22,6 +22,7 @@ from gnnplace.costs.measured import CostProvenance, LinkSample, MeasuredCosts
 from gnnplace.execution.machine import gpus
 from gnnplace.execution.timing import STEADY, warm_up
 from gnnplace.execution.workload import ExecutionPlan, OpTimes, Workload
+from gnnplace.transformations.parallelism import Parallelism
 from gnnplace.version import VERSION
 
 TIMED_TOGETHER = 5
@@ -72,10 +73,13 @@ class Profiler:
     Each `run` times some steps, then the ops of as many other steps. Profilers may take turns.
     """
 
-    def __init__(self, workload: Workload, devices: Sequence[Device], works: int = 0) -> None:
-        """Starts the step on the device with the index `works`."""
-        device = np.full(workload.graph.num_ops, works, dtype=np.int32)
-        self.step = workload.start(ExecutionPlan(tuple(devices), device, workload.graph.order))
+    def __init__(
+        self, workload: Workload, devices: Sequence[Device], works: int = 0, form: Parallelism | None = None
+    ) -> None:
+        """Starts the step in a form, that of the workload unless given, on the device with the index `works`."""
+        graph = workload.graph if form is None else form.of(workload.graph)
+        device = np.full(graph.num_ops, works, dtype=np.int32)
+        self.step = workload.start(ExecutionPlan(tuple(devices), device, graph.order, form))
         self._windows: list[_Window] = []
 
     def run(self, steps: int) -> list[int]:

@@ -116,22 +116,13 @@ def test_what_is_no_step_is_one_line_and_no_file(folder, capsys, options, status
             "copies: 'free' is not 'together', that of the step in plac",
         ),
         (("simulate", *IN, *READ, "--shared-input", "x"), "shared: ('x',) is not (), that of the step in two.json"),
-        (("measure", "net.py:step", "--cluster", "cpu-2", "--planner", "heft", *TWO), "--micro-batches 2: measure runs the step that its"),
+        (("measure", "net.py:step", *IN[-2:], *READ, "--copies", "free"), "copies: 'free' is not 'together', that of the step in two.json"),
         (("train", *TWO, "--resume", "run"), "--resume: goes on with the run's own configuration, so --micro-batches can't be changed"),
     ],
 )
 def test_another_step_than_that_of_the_placement_is_refused(two, capsys, arguments, message):
     status, out, err = run(capsys, *arguments)
     assert (status, out, err.count("\n")) == (2, "", 1) and message in err
-
-
-@pytest.mark.parametrize("option", ["--placement", "--against"])
-def test_measure_says_before_it_loads_the_workload_which_form_it_runs(folder, capsys, option):
-    assert run(capsys, *PLACE, *TWO, "-o", "two.json")[0] == run(capsys, *PLACE, *TWO, "--copies", "free", "-o", "free.json")[0] == 0
-    paths = {"--placement": "two.json"} | {option: "free.json"}
-    status, out, err = run(capsys, "measure", "none.py:step", "--cluster", "cpu-2", *(word for pair in paths.items() for word in pair))
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert "free.json: copies free: a workload runs one replica with copies together; plan with --micro-batches 2 --copies together" in err
 
 
 RUNS_ONE = [name for name, target in TARGETS.items() if (target.takes_model or target.tries) and target.folder != "several"]

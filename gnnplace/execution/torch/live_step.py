@@ -91,8 +91,8 @@ class LiveStep:
             for node, argument in roles.items()
             if argument.role == "parameter" and argument.copy and not self._gpus
         }
-        own = [node for node in roles if node not in shares]
-        tensors = dict(zip(own, self._allocated([(node, node.meta["val"]) for node in own]), strict=True))
+        apart = [(node, node.meta["val"]) for node in roles if node not in shares]
+        tensors = dict(zip((node for node, _ in apart), self._allocated(apart), strict=True))
         tensors |= {node: tensors[theirs] for node, theirs in shares.items()}
         of_inputs = {argument.of_step: node for node, argument in roles.items() if argument.role == "input"}
         self._inputs = {name: tensors[node] for name, node in of_inputs.items()}

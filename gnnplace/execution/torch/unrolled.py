@@ -180,9 +180,9 @@ class _Unrolled:
         outputs = self._gathered.add(op, reads, root is not None)
         if root is not None:
             self._in_place[root].append(op)
-        for index, made in enumerate(outputs):
-            self._made[op, index] = made
-            call = made.node.args[0] if made.node.target is getitem else made.node
+        for index, output in enumerate(outputs):
+            self._made[op, index] = output
+            call = output.node.args[0] if output.node.target is getitem else output.node
             assert isinstance(call, torch.fx.Node)
             self._op_of[call] = op
         if self._graph.kind[op] == "sum" and len(reads) == 1:

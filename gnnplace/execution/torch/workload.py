@@ -100,10 +100,10 @@ class TorchWorkload:
 
     def _in_form(self, form: Parallelism | None) -> ComputationGraph:
         """The graph of the step in a form. Raises MeasurementError(unsupported) for one of other micro-batches."""
-        if form is None or form == (own := Parallelism.in_graph(self.graph)):
+        if form is None or form == Parallelism.in_graph(self.graph):
             return self.graph
-        if form.micro_batches != own.micro_batches:
-            raise MeasurementError("unsupported", f"micro_batches: {form.micro_batches} is not {own.micro_batches}")
+        if form.micro_batches != (number := self.graph.micro_batches):
+            raise MeasurementError("unsupported", f"micro_batches: {form.micro_batches} is not {number}")
         return form.of(self.graph)
 
     def _measured_workspace(self, form: Parallelism | None) -> ComputationGraph:
@@ -189,13 +189,13 @@ class EagerStep:
         """The parameters, buffers and the optimiser's state now, by name."""
         variables = self._buffers.values()
         for name, parameter in self._module.named_parameters():
-            own = {name: parameter} | {
+            tensors = {name: parameter} | {
                 f"{name}/{key}": value
                 for optimizer in self._optimizers
                 for key, value in states(optimizer, parameter).items()
                 if isinstance(value, Tensor)
             }
-            variables |= {f"{each}{tag}": value for each, value in own.items() for tag in self._tags[name]}
+            variables |= {f"{each}{tag}": value for each, value in tensors.items() for tag in self._tags[name]}
         return {name: value.detach().cpu().numpy() for name, value in variables.items()}
 
 

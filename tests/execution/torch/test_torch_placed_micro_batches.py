@@ -143,11 +143,11 @@ def test_inputs_get_gradients_and_sparse_tables_rows() -> None:
     torch.testing.assert_close(shift.grad, given[2].grad)
 
 
-def test_what_best_plans_for_ddp_people_runs() -> None:
+def test_what_people_do_by_ddp_runs() -> None:
     step = of_four(placed_steps.mlp)
     plan = gp.place(gp.problem(step, placed_steps.cluster("cpu", "cpu")), "ddp")
     assert plan.problem.graph.copies is not None and plan.problem.graph.copies.replicas == 2
-    (batch,), (net, call) = placed_steps.batches(step, 1), in_turn(step, Parallelism(4, replicas=2))
+    (batch,), (_, call) = placed_steps.batches(step, 1), in_turn(step, Parallelism(4, replicas=2))
     with gp.placed(step, plan, check=True) as placed:
         torch.testing.assert_close(placed(*batch), call(*batch))
 
