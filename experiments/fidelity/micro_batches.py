@@ -1,6 +1,6 @@
 """Does the simulator say what steps of several micro-batches take? As people run them and as planned, on two pinned CPU devices.
 
-    python -m experiments.fidelity.micro_batches [WORKLOAD ...]    # measures what is missing, then prints the figures
+    python -m experiments.fidelity.micro_batches [--workloads ...]    # measures what is missing, then prints the figures
     python -m experiments.fidelity.micro_batches --figures         # of what there is
 
 One batch in 1, 2, 4 and 8 micro-batches: on one core, by DDP, by three schedules of pipelines, and by `best`. All plans of a step are
@@ -167,13 +167,13 @@ def _shown(row: tuple[float, float] | None) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="*", choices=(*WORKLOADS, []), default=WORKLOADS)
+    parser.add_argument("--workloads", nargs="+", choices=tuple(WORKLOADS), default=tuple(WORKLOADS))
     parser.add_argument("--micro-batches", nargs="+", type=int, choices=NUMBERS, default=NUMBERS)
     parser.add_argument("--steps", type=int, default=STEPS, help=f"of each plan; {STEPS} unless given")
     parser.add_argument("--figures", action="store_true", help="measure nothing")
     chosen = parser.parse_args()
     document = results.load(RESULTS) or {"cells": {}}
-    for workload in [] if chosen.figures else chosen.workloads or WORKLOADS:
+    for workload in () if chosen.figures else chosen.workloads:
         for number in chosen.micro_batches:
             if (key := f"{workload}/{number}") not in document["cells"]:
                 document["cells"][key] = measured(workload, number, max(chosen.steps, TURN_STEPS)) | {
