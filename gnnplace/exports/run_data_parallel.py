@@ -61,6 +61,11 @@ def train(step: Any, steps: int, device: torch.device) -> list[float]:
             with model.no_sync() if waits else nullcontext():
                 losses.append(step.loss_of(Wrapped(module, model), tensors))
                 (losses[-1] * scale).backward()
+        trained = [each for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]]
+        if step.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(trained, step.clip_norm)
+        if step.clip_value is not None:
+            torch.nn.utils.clip_grad_value_(trained, step.clip_value, foreach=False)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()

@@ -70,10 +70,23 @@ def train(step: Any, steps: int, device: torch.device) -> list[float]:
         for gradient in (parameter.grad for parameter in gradients_of if parameter.grad is not None):
             gradient *= number / sum(shares)  # PyTorch has taken the mean of this replica's
             dist.all_reduce(gradient, group=replicas_group)
+        clip(step, gradients_of, device, pipeline_group)
         for optimizer in step.built_optimizers:
             optimizer.step()
             optimizer.zero_grad()
     return [each.item() for each in losses]
+
+
+def clip(step: Any, parameters: list[torch.nn.Parameter], device: torch.device, stages: dist.ProcessGroup) -> None:
+    """Clips gradients by their common norm over all stages, and by value, as the step says."""
+    trained = {id(each) for o in step.built_optimizers for group in o.param_groups for each in group["params"]}
+    ours = [each for each in parameters if id(each) in trained and each.grad is not None]
+    if step.clip_norm is not None:
+        squared = torch.nn.utils.get_total_norm([each.grad for each in ours]).to(device).square()
+        dist.all_reduce(squared, group=stages)
+        torch.nn.utils.clip_grads_with_norm_(ours, step.clip_norm, squared.sqrt())
+    if step.clip_value is not None:
+        torch.nn.utils.clip_grad_value_(ours, step.clip_value)
 
 
 def card() -> torch.device:

@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 import gnnplace as gp
 
 MICRO_BATCHES = 4
+CLIPS = {"mixer": {"clip_norm": 0.5, "clip_value": 0.05}}  # both bind
 
 
 class Residual(nn.Module):
@@ -68,7 +69,8 @@ def step(name: str) -> gp.TorchStep:
     net = build()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)  # Adam divides by gradients near 0
     inputs = torch.randn(*shape), torch.arange(shape[0]) % 5
-    return gp.TorchStep(net, lambda net, x, y: cross_entropy(net(x), y), inputs, optimizer, micro_batches=MICRO_BATCHES)
+    loss, clips = lambda net, x, y: cross_entropy(net(x), y), CLIPS.get(name, {})
+    return gp.TorchStep(net, loss, inputs, optimizer, micro_batches=MICRO_BATCHES, **clips)
 
 
 def accumulated(name: str) -> tuple[list[float], dict[str, Tensor]]:
@@ -80,6 +82,10 @@ def accumulated(name: str) -> tuple[list[float], dict[str, Tensor]]:
     for parameter in of.module.parameters():
         assert parameter.grad is not None
         parameter.grad /= MICRO_BATCHES
+    if name in CLIPS:
+        assert nn.utils.clip_grad_norm_(of.module.parameters(), of.clip_norm) > of.clip_norm
+        assert max(parameter.grad.abs().max() for parameter in of.module.parameters()) > of.clip_value
+        nn.utils.clip_grad_value_(of.module.parameters(), of.clip_value)
     of.built_optimizers[0].step()
     return [each.item() for each in losses], dict(of.module.named_parameters())
 
