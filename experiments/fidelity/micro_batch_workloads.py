@@ -9,12 +9,12 @@ from functools import partial
 from experiments.fidelity import torch_workloads
 from gnnplace.frontends.torch.step import TorchStep
 
-WORKLOADS = {"two_tower": 0, "gru_language": 0, "inception": 0}  # the dimension of the batch in their inputs
+WORKLOADS = {"two_tower": 0, "gru_language": 1, "inception": 0}  # the dimension of the batch in their inputs
 
 
 def _in(workload: str, micro_batches: int) -> TorchStep:
     step: TorchStep = getattr(torch_workloads, workload)()
-    return replace(step, micro_batches=micro_batches)
+    return replace(step, micro_batches=micro_batches, batch_dim=WORKLOADS[workload])
 
 
 def __getattr__(name: str) -> Callable[[], TorchStep]:
