@@ -82,7 +82,8 @@ def clip(step: Any, parameters: list[torch.nn.Parameter], device: torch.device, 
     trained = {id(each) for o in step.built_optimizers for group in o.param_groups for each in group["params"]}
     ours = [each for each in parameters if id(each) in trained]
     if step.clip_norm is not None:
-        squared = torch.nn.utils.get_total_norm([each.grad for each in ours if each.grad is not None]).to(device).square()
+        gradients = [each.grad for each in ours if each.grad is not None]
+        squared = torch.nn.utils.get_total_norm(gradients).to(device).square()
         dist.all_reduce(squared, group=stages)
         torch.nn.utils.clip_grads_with_norm_(ours, step.clip_norm, squared.sqrt())
     if step.clip_value is not None:
