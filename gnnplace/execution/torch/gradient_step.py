@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -91,22 +91,9 @@ def _reduced(
     micro_batches: int,
 ) -> GradientStep:
     """The step without its updates, which it reads the gradients from."""
-    trace, dense, sparse = traced.trace.graph, dict[str, Node](), dict[str, tuple[Rows, ...]]()
-    placeholders = [node for node in trace.nodes if node.op == "placeholder"]
-    arguments = dict(zip(placeholders, traced.trace.arguments, strict=True))
-    table_of = dict[Node, Node]()  # the table that an update in place returns
+    trace = traced.trace.graph
     changing = [node for node in trace.nodes if node.op == "call_function" and _is_update(node)]
-    for node in changing:
-        if node.target is _aten.index_add_.default:
-            table = table_of[node] = table_of.get(node.args[0], node.args[0])
-            if not arguments[table].copy:
-                name = arguments[table].name
-                sparse[name] = (*sparse.get(name, ()), Rows(node.args[2], node.args[3]))
-            continue
-        lists = node.target is _aten._fused_sgd_.default  # else of a complex parameter
-        parameter, gradient = ((each[0] if lists else each) for each in node.args[:2])
-        if not arguments[parameter].copy:  # all replicas have the same
-            dense[arguments[parameter].name] = gradient
+    dense, sparse = _gradients(traced, changing)
     outputs = cast(Sequence[Node | None], trace.output_node().args[0])
     losses, of_inputs = outputs[:micro_batches], outputs[micro_batches:]
     inputs = {
@@ -127,3 +114,23 @@ def _reduced(
     }
     reduced = TracedStep(graph, traced.trace, MappingProxyType(op_of), MappingProxyType(written))
     return GradientStep(reduced, plan, tuple(cast(Sequence[Node], losses)), inputs, dense, sparse)
+
+
+def _gradients(traced: TracedStep, changing: Sequence[Any]) -> tuple[dict[str, Node], dict[str, tuple[Rows, ...]]]:
+    """The gradients that updates read, of the first replica: dense ones, and rows, by the name of the parameter."""
+    dense, sparse = dict[str, Node](), dict[str, tuple[Rows, ...]]()
+    placeholders = [node for node in traced.trace.graph.nodes if node.op == "placeholder"]
+    arguments = dict(zip(placeholders, traced.trace.arguments, strict=True))
+    table_of = dict[Node, Node]()  # the table that an update in place returns
+    for node in changing:
+        if node.target is _aten.index_add_.default:
+            table = table_of[node] = table_of.get(node.args[0], node.args[0])
+            if not arguments[table].copy:
+                name = arguments[table].name
+                sparse[name] = (*sparse.get(name, ()), Rows(node.args[2], node.args[3]))
+            continue
+        lists = node.target is _aten._fused_sgd_.default  # else of a complex parameter
+        parameter, gradient = ((each[0] if lists else each) for each in node.args[:2])
+        if not arguments[parameter].copy:  # all replicas have the same
+            dense[arguments[parameter].name] = gradient
+    return dense, sparse
