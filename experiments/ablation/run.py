@@ -21,6 +21,9 @@ CLUSTER = "k40-2"
 CALM = (  # -0.6 is near the reward of one GPU, -sqrt(0.326 s)
     "--training.credit.initial=-0.6", "--training.optimizer.lr=0.001",
 )  # fmt: skip
+MOVING_AVERAGE = (  # 0 is the reward of the best single device
+    "--training.credit.baseline=moving-average", "--training.credit.initial=0", "--training.credit.normalise=false",
+)  # fmt: skip
 
 
 class Study(NamedTuple):
@@ -43,7 +46,7 @@ STUDIES = (
         "no message passing": ("--policy.rounds=0",),
         "no state of devices": ("--policy.state_features=false",),
         "no entropy": ("--training.exploration.entropy_start=0",),
-        "moving average": ("--training.credit.baseline=moving-average", "--training.credit.initial=0", "--training.credit.normalise=false"),
+        "moving average": MOVING_AVERAGE,
         "reward -sqrt(t)": ("--training.reward.kind=sqrt",),
         "16 samples": ("--training.placements=16",),
         "units: weights": ("--policy.units=weights",),
@@ -64,7 +67,7 @@ STUDIES = (
         "groups are not pre-trained": ("--training.grouping.updates=0", "--training.grouping.lr_after=1"),
         "groups stay as pre-trained": ("--training.grouping.lr_after=0",),
         "devices by name": ("--policy.devices=names",),
-        "one grouping an update": ("--training.groupings=1", "--training.placements=64"),
+        "one grouping an update": ("--training.groupings=1", "--training.placements=64", *MOVING_AVERAGE),
         "a sample of each grouping": ("--training.groupings=64", "--training.placements=1"),
         "no self-imitation": ("--algorithm.self_imitation=0",),
         "no entropy": ("--training.exploration.entropy_start=0",),

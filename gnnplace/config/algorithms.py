@@ -53,7 +53,8 @@ class PpoConfig:
             no grouping
         ratio: probabilities now over those when sampled, of each "decision" or of the whole "sample"
         clip: how far a ratio may be from 1 before its gradient ends, above 0
-        value: weight of the critic's squared error, for policies with a critic, at least 0
+        value: weight of the critic's squared error, at least 0. It matters where a critic shares weights with its
+            policy; GO's has its own, which Adam moves alike under every weight
     """
 
     kind: Literal["ppo"] = "ppo"

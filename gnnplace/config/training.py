@@ -56,7 +56,7 @@ class WarmStartConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """Adam. The Trainer's `gradient_clip_val` clips gradients by their norm.
+    """Adam. The Trainer's `gradient_clip_val` clips gradients by their norm: `clip` says of what.
 
     Args:
         lr: learning rate of the first update, above 0
@@ -65,6 +65,8 @@ class OptimizerConfig:
         beta1: decay of the mean of gradients, in [0, 1)
         beta2: decay of the mean of squared gradients, in [0, 1)
         eps: added to the denominator, above 0
+        clip: the gradients of what groups ops and of all else "apart" (that of a thousand grouped ops would drown that
+            of thirty placed groups), or "together"
     """
 
     lr: float = 1e-3
@@ -72,6 +74,7 @@ class OptimizerConfig:
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
+    clip: Literal["apart", "together"] = "apart"
 
     def __post_init__(self) -> None:
         above(0, "training.optimizer.", lr=self.lr, eps=self.eps)

@@ -62,6 +62,8 @@ class Policy(Protocol[State]):
     # of every nn.Module
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]: ...
 
+    def named_children(self) -> Iterator[tuple[str, nn.Module]]: ...
+
     def eval(self) -> Any: ...
 
 
@@ -173,9 +175,15 @@ class GuidesSearch(Protocol):
 
 @runtime_checkable
 class SharesGroupings(Protocol):
-    """A policy that draws `groupings` groupings for its samples, and places each of them several times."""
+    """A policy that draws `groupings` groupings for its samples, and places each of them several times.
+
+    `learns_groups`: whether it learns them from its samples; others are random or fixed.
+    """
 
     groupings: int
+
+    @property
+    def learns_groups(self) -> bool: ...
 
 
 @runtime_checkable

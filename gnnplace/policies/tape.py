@@ -22,16 +22,28 @@ from torch import Tensor
 Answer = Literal["sample", "argmax", "replay"]
 # largest difference of the logits of equal options, such as equal devices, between processors: argmax takes the first
 ROUNDING = 1e-5
-Recorded = Mapping[str, tuple[Tensor, Tensor | None]]  # by name: the choice, and the noise that its logits had
+
+
+class Record(NamedTuple):
+    """The choices of one name in one step, the noise that their logits had, and whether samples shared them."""
+
+    choice: Int[Tensor, "leading *shape"]
+    noise: Float[Tensor, "leading *shape options"] | None = None
+    shared: bool | None = None
+
+
+Recorded = Mapping[str, Record]  # by name
 
 
 @dataclass
 class Decisions:
     """All answers of one name in one step.
 
-    An autoregressive policy asks its questions one after another; they are stacked as the second axis.
+    An autoregressive policy asks its questions one after another; they are stacked as the second axis. `shared`:
+    whether several samples have the same.
     """
 
+    shared: bool = False
     choices: list[Int[Tensor, "leading *shape"]] = field(default_factory=list)
     logits: list[Float[Tensor, "leading *shape options"]] = field(default_factory=list)  # masked, noise added
     noises: list[Float[Tensor, "leading *shape options"] | None] = field(default_factory=list)
@@ -107,7 +119,7 @@ class Tape:
             share or Share(),
         )
         self.steps: list[dict[str, Decisions]] = [{}]
-        self._recorded: list[Recorded] = [{name: (choice, None) for name, choice in (given or {}).items()}]
+        self._recorded: list[Recorded] = [{name: Record(choice) for name, choice in (given or {}).items()}]
 
     @classmethod
     def replaying(cls, tape: Tape, rows: slice | None = None) -> Tape:
@@ -121,9 +133,9 @@ class Tape:
                 raise ValueError(f"samples {first} to {last - 1} of {tape.samples} cut a choice that others share")
             return value[low : high + 1]
 
-        def recorded(decisions: Decisions) -> tuple[Tensor, Tensor | None]:
+        def recorded(decisions: Decisions) -> Record:
             noise = decisions.noise()
-            return part(decisions.choice()), None if noise is None else part(noise)
+            return Record(part(decisions.choice()), None if noise is None else part(noise), decisions.shared)
 
         replay._recorded = [{name: recorded(decisions) for name, decisions in step.items()} for step in tape.steps]
         return replay
@@ -137,7 +149,7 @@ class Tape:
     def recorded(cls, steps: Sequence[Mapping[str, Int[Tensor, "1 ..."]]], then: Answer = "replay") -> Tape:
         """A tape that answers with one sample's choices, step by step; other questions are answered as `then` says."""
         replay = cls(then, 1)
-        replay._recorded = [{name: (choice, None) for name, choice in step.items()} for step in steps]
+        replay._recorded = [{name: Record(choice) for name, choice in step.items()} for step in steps]
         return replay
 
     def choices(self, sample: int) -> list[dict[str, Int[Tensor, "1 *shape"]]]:
@@ -157,7 +169,7 @@ class Tape:
     def given(self, name: str) -> Int[Tensor, "leading *shape"] | None:
         """The answers to `name` if they are recorded, for one teacher-forced pass; else None."""
         recorded = self._present().get(name)
-        return None if recorded is None else recorded[0]
+        return None if recorded is None else recorded.choice
 
     def __call__(
         self,
@@ -171,7 +183,7 @@ class Tape:
         """
         if self.samples % logits.shape[0]:
             raise ValueError(f"{name}: {logits.shape[0]} answers cannot be shared by {self.samples} samples")
-        decisions = self.steps[-1].setdefault(name, Decisions())
+        decisions = self.steps[-1].setdefault(name, Decisions(self._shared(name, len(logits))))
         recorded, noise = self._next(name, logits, len(decisions.choices))
         if noise is not None:
             logits = logits + noise
@@ -188,12 +200,17 @@ class Tape:
         number = len(self.steps) - 1
         return self._recorded[number] if number < len(self._recorded) else {}
 
+    def _shared(self, name: str, leading: int) -> bool:
+        """Whether samples share the answers to a question with so many rows; in a replay, whether they shared them."""
+        recorded = self._present().get(name)
+        return leading < self.samples if recorded is None or recorded.shared is None else recorded.shared
+
     def _next(self, name: str, logits: Tensor, question: int) -> tuple[Tensor | None, Tensor | None]:
         recorded = self._present().get(name)
         if recorded is None:
             assert self.answer != "replay", f"{name}: nothing was recorded of it"
             return None, None if self.largest_noise == 0 else self._noise(logits)
-        choice, noise = recorded
+        choice, noise, _ = recorded
         if choice.numel() == logits.shape[:-1].numel():  # one question, or all of a step's in one
             return choice.reshape(logits.shape[:-1]), None if noise is None else noise.reshape(logits.shape)
         return choice[:, question], None if noise is None else noise[:, question]
@@ -226,12 +243,32 @@ class Tape:
         """The entropy of each sample in nats: the sum over its decisions, as with its log-probability."""
         return self.by_step(Decisions.entropy).sum(0)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all decisions, in the order in which they were first asked."""
+        return tuple(dict.fromkeys(name for step in self.steps for name in step))
+
+    def mean_entropy(self, names: Sequence[str] = ()) -> float:
+        """The mean entropy of a decision in nats; of `names` alone if given."""
+        number = sum(
+            _number(decisions) for step in self.steps for name, decisions in step.items() if not names or name in names
+        )
+        return float(self.by_step(Decisions.entropy, names).sum(0).detach().mean()) / max(1, number)
+
     def by_step(
-        self, value: Callable[[Decisions], Tensor], names: Sequence[str] = ()
+        self, value: Callable[[Decisions], Tensor], names: Sequence[str] = (), shared: bool | None = None
     ) -> Float[Tensor, "steps samples"]:
-        """A value of decisions, such as `Decisions.entropy`, summed over each step; of `names` alone if given."""
+        """A value of decisions, such as `Decisions.entropy`, summed over each step.
+
+        Of `names` alone if given; of decisions that several samples share, or of the others, if `shared` says so.
+        """
         chosen = [
-            {name: decisions for name, decisions in step.items() if not names or name in names} for step in self.steps
+            {
+                name: decisions
+                for name, decisions in step.items()
+                if (not names or name in names) and shared in (None, decisions.shared)
+            }
+            for step in self.steps
         ]
         return torch.stack([self._by_sample(step, value).sum(1) for step in chosen])
 
@@ -241,8 +278,15 @@ class Tape:
 
     def decisions_by_step(self) -> tuple[int, ...]:
         """The number of decisions of a sample in each step."""
+        return tuple(sum(_number(decisions) for decisions in step.values()) for step in self.steps)
+
+    def shared_by_step(self) -> tuple[Bool[Tensor, " decisions"], ...]:
+        """Of each step's decisions whether several samples share them."""
         return tuple(
-            sum(choice[0].numel() for decisions in step.values() for choice in decisions.choices) for step in self.steps
+            torch.tensor([decisions.shared for decisions in step.values()], dtype=torch.bool)
+            .repeat_interleave(torch.tensor([_number(decisions) for decisions in step.values()], dtype=torch.long))
+            .to(self._device)
+            for step in self.steps
         )
 
     @property
@@ -261,6 +305,11 @@ class Tape:
         return torch.cat(
             [rows.reshape(len(rows), -1).repeat_interleave(self.samples // len(rows), 0) for rows in values], dim=1
         )
+
+
+def _number(decisions: Decisions) -> int:
+    """How many decisions a sample has in them."""
+    return sum(choice[0].numel() for choice in decisions.choices)
 
 
 def _stack(questions: list[Tensor]) -> Tensor:

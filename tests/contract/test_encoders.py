@@ -20,7 +20,10 @@ def named(config):
 
 @pytest.mark.parametrize("policy", [each for each in ENCODED if each.encoders], ids=named)
 def test_a_checkpoint_places_as_what_was_trained_also_graphs_of_other_sizes(policy, tmp_path):
-    problem, config = testing.branches(), RunConfig(policy, training=settings(updates=1, samples=4, lr=0.02), algorithm=PpoConfig(epochs=2))
+    problem, config = (
+        testing.branches(),
+        RunConfig(policy, training=settings(updates=1, groupings=2, samples=2, lr=0.02), algorithm=PpoConfig(epochs=2)),
+    )
     trained = assemble.train(config, [problem])
     trained.save(tmp_path / "checkpoint.safetensors")
     again = zero_shot.planner(tmp_path / "checkpoint.safetensors")

@@ -111,7 +111,7 @@ def test_an_update_favours_the_faster_placements(config):
     for samples in (range(8), [best], [worst]):
         counts = torch.zeros_like(returns, dtype=torch.bool)
         counts[:, list(samples)] = True
-        gain = gain_of_a_step(policy, of, tape, episode, Credit(returns, advantage, counts), small)
+        gain = gain_of_a_step(policy, of, tape, episode, Credit(returns, advantage, advantage, counts), small)
         gained = float((advantage[0] * gain)[list(samples)].mean())
         assert gained == pytest.approx(small, rel=0.02 if named(config) in EXACT else 0.3)
 
@@ -126,7 +126,7 @@ def test_equal_steps_teach_nothing_but_what_to_expect(config):
     of = ladders()
     policy = testing.built(config, of)
     before = {name: weight.clone() for name, weight in policy.named_parameters()}
-    training = settings(updates=2, samples=4, credit=CREDIT.get(config.kind, CreditConfig()))
+    training = settings(updates=2, groupings=2, samples=2, credit=CREDIT.get(config.kind, CreditConfig()))
     algorithm = PpoConfig() if isinstance(policy, Critic) else REINFORCE
     fit(learner([of], training, policy=policy, algorithm=algorithm, evaluate=alike))
     changed = {name for name, weight in policy.named_parameters() if not torch.equal(weight, before[name])}

@@ -69,8 +69,15 @@ def test_the_table_of_one_policy_for_many_graphs_compares_pairs():
         times = {name: {"greedy": time if variant == "costs, messages" else 2 * time, "best sample": None} for name, time in labels.items()}
         found |= {f"{variant}/{seed}": {"trained": times, "untrained": times} for seed in range(2)}
     lines = transfer_table.table(found).splitlines()
-    assert "| costs, messages: trained, greedy | 1.00 [1.00, 1.00] | 0.50 [0.50, 0.50] | 2.00 [2.00, 2.00] | 0 of 6 |" in lines
-    assert "| costs, messages: trained, best sample | - | - | - | 6 of 6 |" in lines
+    assert (
+        "| costs, messages: trained, greedy | 1.00 [1.00, 1.00] | 0.50 [0.50, 0.50] | 2.00 [2.00, 2.00] | 0 of 6 | 0 of 6 | 0 of 6 |"
+        in lines
+    )
+    assert "| costs, messages: trained, best sample | - | - | - | 0 of 6 | 0 of 6 | 6 of 6 |" in lines
+    assert (
+        "| paper, indices: trained, greedy | 2.00 [2.00, 2.00] | 1.00 [1.00, 1.00] | 4.00 [4.00, 4.00] | 6 of 6 | 6 of 6 | 0 of 6 |"
+        in lines
+    )
     assert "| encoder gnn / encoder paper, greedy | 0.50 [0.50, 0.50] |" in lines
     assert "| features: costs / paper, greedy | 0.71 [0.71, 0.71] |" in lines
 

@@ -30,7 +30,7 @@ print(json.dumps(getattr(build_backend, sys.argv[1])(*map(json.loads, sys.argv[2
 """
 BEST_GPU_NS = 386_637_000  # of nmt-2 on k40-2: what no planner of the portfolio falls behind
 FEW = (
-    "--training.updates=1", "--training.grouping.updates=1", "--training.groupings=1", "--training.placements=2", "--policy.width=8",
+    "--training.updates=1", "--training.grouping.updates=1", "--training.groupings=2", "--training.placements=1", "--policy.width=8",
     "--tracking=none",
 )  # fmt: skip
 

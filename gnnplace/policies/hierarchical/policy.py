@@ -121,6 +121,11 @@ class Hierarchical(nn.Module):
         """The first decision alone, from the Grouper's logits as they are."""
         return self._group(state, self._embeddings(state), choose, 1.0)
 
+    @property
+    def learns_groups(self) -> bool:
+        """Whether groups are a Grouper's."""
+        return isinstance(self.grouper, Grouper)
+
     def grouping_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters of the op encoder and of the Grouper."""
         for part in (self.op_encoder, self.grouper):

@@ -273,6 +273,11 @@ class Placeto(nn.Module):
         leading = math.gcd(state.samples, self.groupings) if recorded is None else len(recorded)
         return choose("group", (sharpness * self.grouper(self.op_encoder(state.constants.ops))).expand(leading, -1, -1))
 
+    @property
+    def learns_groups(self) -> bool:
+        """Whether groups are a Grouper's."""
+        return self.grouper is not None
+
     def grouping_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters of the op encoder and of the Grouper; none if groups are fixed."""
         for part in (self.op_encoder, self.grouper):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import lightning
@@ -113,14 +114,15 @@ class Learner(lightning.LightningModule):
         return torch.stack([loss for loss, _ in learned]).mean()
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Logs the norm of the gradient; if no sample counts it removes the gradient, so Adam changes nothing."""
+        """Logs the norm of the gradient, and of each part of the policy before it is clipped.
+
+        If no sample counts it removes the gradient, so Adam changes nothing.
+        """
         if self._present is not None and self._present.nothing_counts():
             optimizer.zero_grad(set_to_none=True)
             return
-        norm = nn.utils.get_total_norm(
-            [p.grad for p in self.policy.parameters() if p.grad is not None], error_if_nonfinite=True
-        )
-        self._log({"gradient_norm": float(norm)})
+        parts = {f"gradient_norm of {name}": _gradient_norm(part) for name, part in self.policy.named_children()}
+        self._log({"gradient_norm": _gradient_norm(self.policy)} | parts)
 
     def configure_gradient_clipping(
         self,
@@ -128,15 +130,15 @@ class Learner(lightning.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clips the gradients of grouping and of all else separately.
-
-        The gradient of a thousand grouped ops would drown that of thirty placed groups.
-        """
+        """Clips the gradients of grouping and of all else, apart or together (`training.optimizer.clip`)."""
         if not gradient_clip_val:
             return
         clip = nn.utils.clip_grad_value_ if gradient_clip_algorithm == "value" else nn.utils.clip_grad_norm_
-        for group in optimizer.param_groups:
-            clip(group["params"], gradient_clip_val)
+        parts = [group["params"] for group in optimizer.param_groups]
+        if self.learning.training.optimizer.clip == "together":
+            parts = [[*chain.from_iterable(parts)]]
+        for part in parts:
+            clip(part, gradient_clip_val)
 
     def _finish(self, batch: Work) -> metrics.Metrics:
         """Ends an update; returns the step times of its problems' greedy placements if it is time for them."""
@@ -194,6 +196,11 @@ class Learner(lightning.LightningModule):
         for logger in self.loggers:
             logger.log_metrics(self._now, step=self.global_step - 1)
         self._now = {}
+
+
+def _gradient_norm(part: nn.Module | Policy) -> float:
+    gradients = [parameter.grad for parameter in part.parameters() if parameter.grad is not None]
+    return float(nn.utils.get_total_norm(gradients, error_if_nonfinite=True))
 
 
 def optimizer(policy: Policy, learning: Learning) -> tuple[torch.optim.Adam, torch.optim.lr_scheduler.LambdaLR]:

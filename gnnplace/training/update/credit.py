@@ -4,6 +4,9 @@ The return of a step is compared with an expected return: of `MovingAverage` (an
 hierarchical planner's), `RecentMean` (Placeto's), `leave_one_out` (the other samples of the problem, without memory),
 the policy's own critic, or 0. Samples that do not count enter neither the expected return nor the loss.
 
+What a grouping is expected to reach must not depend on it: `leave_one_out` compares decisions that the samples of a
+grouping share with the samples of other groupings.
+
 Computed in float64: samples that take the same time get an advantage of exactly 0.
 """
 
@@ -20,10 +23,14 @@ from gnnplace.training.update.reward import INVALID
 
 
 class Credit(NamedTuple):
-    """The return of every step of every sample, how much better than expected it is, and whether it counts."""
+    """The return of every step of every sample, how much better than expected it is, and whether it counts.
+
+    `advantage` is of a sample's own decisions, `shared` of those that it shares with all samples of its grouping.
+    """
 
     returns: Float64[Tensor, "steps samples"]
     advantage: Float64[Tensor, "steps samples"]
+    shared: Float64[Tensor, "steps samples"]
     counts: Bool[Tensor, "steps samples"]
 
     def of(self, rows: slice) -> Credit:
@@ -153,13 +160,19 @@ def _mean(values: Float64[Tensor, "steps samples"], counts: Bool[Tensor, "steps 
 
 
 def leave_one_out(
-    values: Float64[Tensor, "steps samples"], counts: Bool[Tensor, "steps samples"]
+    values: Float64[Tensor, "steps samples"], counts: Bool[Tensor, "steps samples"], each: int = 1
 ) -> Float64[Tensor, "steps samples"]:
-    """Each return minus the mean of the *other* samples that count; 0 where there is no other."""
+    """Each return minus the mean of the *other* samples that count; 0 where there is no other.
+
+    Others are those outside of the `each` samples, one after another, among which a sample is: its grouping's.
+    """
     centred = values - values[:, :1]  # equal returns are exactly 0 now
-    others = counts.sum(1, keepdim=True) - counts.long()
-    total = torch.where(counts, centred, 0.0).sum(1, keepdim=True) - torch.where(counts, centred, 0.0)
-    return torch.where(others > 0, centred - total / others.clamp(min=1), 0.0)
+    number = counts.unflatten(1, (-1, each)).sum(2)
+    total = torch.where(counts, centred, 0.0).unflatten(1, (-1, each)).sum(2)
+    others = number.sum(1, keepdim=True) - number
+    expected = (total.sum(1, keepdim=True) - total) / others.clamp(min=1)
+    there, expected = (part.repeat_interleave(each, 1) for part in (others > 0, expected))
+    return torch.where(there, centred - expected, 0.0)
 
 
 def spread(
@@ -180,17 +193,19 @@ def credit(
     remembered: Average,
     problem: int,
     values: Float[Tensor, "steps samples"] | None = None,
+    placements: int = 1,
 ) -> Credit:
-    """The credit of one problem's samples; `values` are a critic's.
+    """The credit of one problem's samples, `placements` of each grouping; `values` are a critic's.
 
     Raises ValueError if a critic is asked for and there is none.
     """
-    episode_returns = returns(reward, config.returns, config.gamma)
+    episode_returns, shared = returns(reward, config.returns, config.gamma), None
     match config.baseline:
         case "moving-average" | "recent-mean":
             advantage = remembered.advantage(episode_returns, counts, problem)
         case "leave-one-out":
             advantage = leave_one_out(episode_returns, counts)
+            shared = leave_one_out(episode_returns, counts, placements)
         case "critic":
             if values is None:
                 raise ValueError(
@@ -201,6 +216,8 @@ def credit(
             advantage = episode_returns
         case _:
             assert_never(config.baseline)
+    shared = advantage if shared is None else shared
     if config.normalise:
-        advantage = advantage / spread(episode_returns, counts).clamp(min=config.floor)[:, None]
-    return Credit(episode_returns, advantage, counts)
+        unit = spread(episode_returns, counts).clamp(min=config.floor)[:, None]
+        advantage, shared = advantage / unit, shared / unit
+    return Credit(episode_returns, advantage, shared, counts)

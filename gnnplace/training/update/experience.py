@@ -71,7 +71,7 @@ def gather(
     all_rewards, all_valid = processes.gathered(of_steps), processes.gathered(valid)
     counts = credit.counted(all_valid, update, config.mask_infeasible_after)
     values = _values(episode, config.credit)
-    all_credit = credit.credit(all_rewards, counts, config.credit, remembered, problem, values)
+    all_credit = credit.credit(all_rewards, counts, config.credit, remembered, problem, values, config.placements)
     mine = all_credit.of(slice(worker.rank * samples, (worker.rank + 1) * samples))
     before = tape.by_decision(Decisions.log_probability).detach()
     return Experience(

@@ -67,6 +67,18 @@ def check(policy: Policy, learning: Learning) -> None:
             f"{type(policy).__name__} only has "
             f"its last; choose 'terminal'"
         )
+    if (
+        training.updates
+        and training.credit.baseline == "leave-one-out"
+        and training.groupings == 1
+        and isinstance(policy, SharesGroupings)
+        and policy.learns_groups
+    ):
+        raise ValueError(
+            "training.groupings: leave-one-out compares a grouping with others, and 1 has none, so that nothing would "
+            f"be learned of groups ({type(policy).__name__}); choose 2 or more, or training.credit.baseline "
+            "moving-average"
+        )
     check_minibatches(learning.algorithm.minibatches, training, isinstance(policy, SharesGroupings))
     if training.warm_start.updates and not isinstance(policy, Imitates):
         raise ValueError(

@@ -15,13 +15,16 @@ Metrics = dict[str, float]
 
 
 def of_samples(lesson: Lesson, experience: Experience, scored: Scored, best: Best | None) -> Metrics:
-    """The metrics of one problem's samples: times, rewards, entropy, infeasible share, and ops on each device."""
+    """The metrics of one problem's samples: times, rewards, entropy, infeasible share, and ops on each device.
+
+    Entropy is of a decision, in the mean over all, and over those of each name, such as "device".
+    """
     last = experience.episode[-1]
     times = [result.feasible_ns for result in last.results if result.feasible_ns is not None]
-    decisions = sum(scored.tape.decisions_by_step())
     final = experience.reward[-1]
     values: Metrics = {
-        "entropy": float(scored.tape.entropy().detach().mean()) / max(1, decisions),
+        "entropy": scored.tape.mean_entropy(),
+        **{f"entropy of {name}": scored.tape.mean_entropy((name,)) for name in scored.tape.names},
         "infeasible": 1 - len(times) / len(last.results),
         "reward_mean": float(final.mean()),
         "reward_std": float(final.std(correction=0)),

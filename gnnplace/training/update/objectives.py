@@ -21,7 +21,7 @@ from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.training.update import metrics, processes
 from gnnplace.training.update.algorithms.imitate import Choices, imitate, imitate_groups, self_imitate
-from gnnplace.training.update.algorithms.loss import EntropyBonus, ppo, reinforce, weight
+from gnnplace.training.update.algorithms.loss import EntropyBonus, ppo, reinforce, value_loss, weight
 from gnnplace.training.update.best import BestPlacements
 from gnnplace.training.update.credit import Average
 from gnnplace.training.update.data import BROUGHT, Work, sample_generator
@@ -149,14 +149,16 @@ class Reinforcement:
         )
         bonus = EntropyBonus(explore.entropy(progress), explore.entropy_of)
         number = experience.number if algorithm.minibatches == 1 else None
+        each = weight(algorithm.decisions, sum(scored.tape.decisions_by_step()))
         match algorithm:
             case ReinforceConfig():
-                loss = reinforce(scored, credit, bonus, number)
+                loss = reinforce(scored, credit, bonus, number) * each
             case PpoConfig():
-                loss = ppo(scored, experience.before[rows], credit, algorithm, bonus, number)
+                loss = ppo(scored, experience.before[rows], credit, algorithm, bonus, number) * each
+                loss = loss + algorithm.value * value_loss(scored, credit, number)
             case _:
                 assert_never(algorithm)
-        return loss * weight(algorithm.decisions, sum(scored.tape.decisions_by_step())) * processes.number()
+        return loss * processes.number()
 
     def _of_best(self, problem: int, experience: Experience, progress: float) -> Float[Tensor, ""] | float:
         """The weighted nats of the best own sample so far; the weight grows from 0."""

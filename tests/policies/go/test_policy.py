@@ -43,7 +43,7 @@ BOTH, SCHEDULING = replace(SMALL, tasks=("placement", "scheduling")), replace(SM
 built = testing.built
 
 
-def learned(config, problem, updates=30, seed=0, baseline="critic", lr=0.01, **training):
+def learned(config, problem, updates=30, seed=0, baseline="critic", lr=0.01, value=0.5, **training):
     """The learner of a policy after some updates."""
     policy = registry.build(config, config.shape([problem]), 1, seed)
     credit = CreditConfig(baseline=baseline, normalise=baseline != "critic")
@@ -53,7 +53,9 @@ def learned(config, problem, updates=30, seed=0, baseline="critic", lr=0.01, **t
         exploration=ExplorationConfig(entropy_start=0.0), **training,
     )  # fmt: skip
     lesson = Lesson(problem, reference_ns(problem, simulate))
-    learner = Learner(policy, [lesson], Learning(settings, PpoConfig(epochs=2), seed), simulate, BestPlacements(1, lambda *best: None))
+    learner = Learner(
+        policy, [lesson], Learning(settings, PpoConfig(epochs=2, value=value), seed), simulate, BestPlacements(1, lambda *best: None)
+    )
     fit(learner)
     return learner
 
@@ -444,6 +446,11 @@ def test_scheduling_finds_the_optimum_where_order_decides_and_the_critic_what_th
     assert greedy_ns(learner.policy, problem) == 14
     (experience,), policy = learner._reinforcement.experience.values(), learner.policy
     assert float(policy.value(policy.reset(problem, 1)).detach()) == pytest.approx(float(experience.reward[-1].mean()), abs=0.15)
+
+
+def test_a_critic_with_weights_of_its_own_learns_alike_under_every_weight_of_its_error():
+    weights = [learned(SCHEDULING, order_decides(), updates=1, value=value).policy.state_dict() for value in (0.1, 10.0)]
+    assert all(torch.allclose(light, weights[1][name], atol=1e-4) for name, light in weights[0].items())
 
 
 @pytest.mark.parametrize("seed", [0, slow(1), slow(2)])

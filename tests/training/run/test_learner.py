@@ -10,15 +10,17 @@ import torch
 from support.graphs import chains, equal_gpus, op
 from support.learners import TablePolicy, ignore, learner, settings
 from support.slow import slow
+from torch import nn
 
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
-from gnnplace.config.training import CreditConfig, GroupingConfig
+from gnnplace.config.training import CreditConfig, GroupingConfig, OptimizerConfig
 from gnnplace.costs.roofline import problem as roofline
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.run.assemble import fit
 from gnnplace.training.run.learner import rate
+from gnnplace.training.run.trainer_flags import DEFAULTS
 
 
 def one_op(fast: int):
@@ -118,6 +120,7 @@ def test_metrics_name_the_problem_and_are_consistent():
     assert 0 <= metrics["entropy"] <= np.log(2) + 1e-6 and metrics["gradient_norm"] > 0 and metrics["greedy_ns"] >= metrics["best_ns"]
     assert metrics["mean_over_one_device"] == pytest.approx(metrics["mean_ns"] / 10**9)
     assert metrics["reward_mean"] == pytest.approx(-np.log(metrics["mean_ns"] / 10**9), abs=0.1) and metrics["reward_std"] > 0
+    assert metrics["entropy of device"] == metrics["entropy"]
     apart = ("seconds", "gradient_norm", "mean_over_one_device", "best_over_one_device")
     assert all(key.startswith("chains-2x3.gpus-2/") for key in found if key not in apart)
 
@@ -249,6 +252,54 @@ def test_a_problem_weighs_by_its_decisions_under_sum_alone(algorithm):
 
     for length in (2, 24):
         assert norm("sum", length) == pytest.approx(length * norm("mean", length), rel=1e-4)
+
+
+class TwoParts(nn.Module):
+    """Groups and places by two networks; only the first is a Grouper's."""
+
+    groupings, learns_groups = 2, True
+
+    def __init__(self):
+        super().__init__()
+        self.grouper, self.placer = nn.Linear(1, 6), nn.Linear(1, 2)
+
+    def reset(self, problem, samples):
+        return problem.num_ops, samples
+
+    def group(self, state, choose):
+        return choose("group", self.grouper(torch.ones(1)).view(1, 3, 2).expand(self.groupings, -1, -1))
+
+    def step(self, state, choose, feedback):
+        ops, samples = state
+        group = self.group(state, choose).repeat_interleave(samples // self.groupings, 0)
+        device = choose("device", self.placer(torch.ones(1)).expand(samples, 1, -1))
+        return tuple(Placement(row) for row in (group[:, :1] * device).expand(-1, ops).numpy().astype(np.int32)), None
+
+    def grouping_parameters(self):
+        return self.grouper.parameters()
+
+    def grouping_target(self, problem):
+        return {"group": torch.zeros(1, 3, dtype=torch.long)}
+
+
+@pytest.mark.parametrize("clip", ["apart", "together"])
+def test_gradients_are_clipped_apart_or_together(clip):
+    small, config = 1e-6, settings(updates=1, samples=4, groupings=2, optimizer=OptimizerConfig(lr=0.1, clip=clip))
+    torch.manual_seed(0)
+    taught = learner([one_op(1)], config, policy=TwoParts(), seed=1)
+
+    def norms_of_parts(trainer, module, batch):
+        parts = (module.policy.grouper, module.policy.placer)
+        return [float(torch.cat([weight.grad.flatten() for weight in part.parameters()]).norm()) for part in parts]
+
+    trainer = fit(taught, callbacks=[clipped := Watch(norms_of_parts)], trainer=DEFAULTS | {"gradient_clip_val": small})
+    (norms,) = clipped.seen
+    whole = float(np.linalg.norm(norms))
+    assert whole == pytest.approx(small if clip == "together" else small * 2**0.5, rel=1e-3)
+    before = [float(trainer.callback_metrics[f"gradient_norm of {part}"]) for part in ("grouper", "placer")]
+    assert float(trainer.callback_metrics["gradient_norm"]) == pytest.approx(np.linalg.norm(before)) and min(before) > small
+    if clip == "together":
+        assert norms[0] / norms[1] == pytest.approx(before[0] / before[1], rel=1e-3)
 
 
 def test_a_policy_of_several_steps_learns_from_what_is_to_come():

@@ -10,7 +10,7 @@ from support.learners import TablePolicy
 from gnnplace.config.algorithms import PpoConfig
 from gnnplace.policies.tape import Tape
 from gnnplace.training.update.algorithms.imitate import imitate
-from gnnplace.training.update.algorithms.loss import EntropyBonus, ppo, reinforce
+from gnnplace.training.update.algorithms.loss import EntropyBonus, ppo, reinforce, value_loss
 from gnnplace.training.update.credit import Credit, MovingAverage
 from gnnplace.training.update.rollout import Scored
 
@@ -28,7 +28,7 @@ def asked(*logits, choices=None):
 
 def worth(*advantage, counts=None):
     made = torch.tensor([advantage], dtype=torch.float64)
-    return Credit(made, made, torch.ones_like(made, dtype=torch.bool) if counts is None else torch.tensor([counts]))
+    return Credit(made, made, made, torch.ones_like(made, dtype=torch.bool) if counts is None else torch.tensor([counts]))
 
 
 def odds(*probabilities):
@@ -119,12 +119,15 @@ def test_ppo_by_hand_with_ratios_of_decisions_and_of_samples():
     assert float(whole.detach()) == pytest.approx(-1.2)
 
 
-def test_ppo_learns_a_critic():
+def test_a_critic_learns_its_squared_error():
     scored = asked(odds(0.5))
     values = torch.tensor([[2.0]], requires_grad=True)
-    made = Credit(torch.tensor([[5.0]], dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64), torch.tensor([[True]]))
-    loss = ppo(scored._replace(values=values), torch.tensor([[math.log(0.5)]]), made, PpoConfig(value=0.5))
-    assert float(loss.detach()) == pytest.approx(0.5 * 9)
+    nothing = torch.zeros(1, 1, dtype=torch.float64)
+    made = Credit(torch.tensor([[5.0]], dtype=torch.float64), nothing, nothing, torch.tensor([[True]]))
+    loss = value_loss(scored._replace(values=values), made)
+    assert float(loss.detach()) == pytest.approx(9)
+    loss.backward()
+    assert float(values.grad) == pytest.approx(-6) and value_loss(scored, made) == 0
 
 
 def test_imitation_is_cross_entropy_with_hard_or_soft_targets():

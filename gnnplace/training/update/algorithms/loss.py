@@ -4,7 +4,8 @@ Both are sums over steps and means over the samples that count, weighed by probl
 
 With m groupings and k placements of each, the log-probability of sample j is that of grouping j // k plus that of its
 placement (the tape repeats the former). So a grouping's gradient is that of its log-probability times the mean
-advantage of its k placements: the paper's two estimators in one loss (Mirhoseini et al., ICLR 2018, eqs. 4 and 6).
+advantage of its k placements, as shared decisions have it: the paper's two estimators in one loss (Mirhoseini et al.,
+ICLR 2018, eqs. 4 and 6).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def mean_gain(
 
 
 def weight(decisions: Weighed, number: int) -> float:
-    """The factor of a problem's loss: under "mean" 1 over its decisions."""
+    """The factor of the loss of a problem's decisions: under "mean" 1 over their number."""
     return 1.0 if decisions == "sum" else 1 / max(1, number)
 
 
@@ -59,9 +60,13 @@ def reinforce(
     The loss, and its gradient, are 0 where no sample counts. The optimiser must not step then: Adam's momentum would
     move the weights. `number` is how many samples count in all processes, where there are several.
     """
-    log_probability = scored.tape.by_step(Decisions.log_probability)
-    gain = credit.advantage.detach().to(log_probability.dtype) * log_probability + bonus.of(scored.tape)
+    alone, shared = (scored.tape.by_step(Decisions.log_probability, shared=each) for each in (False, True))
+    gain = _like(alone, credit.advantage) * alone + _like(shared, credit.shared) * shared + bonus.of(scored.tape)
     return -mean_gain(gain, credit.counts, number)
+
+
+def _like(values: Tensor, advantage: Tensor) -> Tensor:
+    return advantage.detach().to(values.dtype)
 
 
 def ppo(
@@ -72,30 +77,40 @@ def ppo(
     bonus: EntropyBonus = NO_BONUS,
     number: int | None = None,
 ) -> Float[Tensor, ""]:
-    """Minus the mean of `min(r A, clip(r, 1 - clip, 1 + clip) A)` and of the entropy (eqs. 7 and 9), plus value loss.
-
-    The value loss is the critic's squared error.
+    """Minus the mean of `min(r A, clip(r, 1 - clip, 1 + clip) A)` and of the entropy (eqs. 7 and 9).
 
     `before` are the log-probabilities of the decisions when they were sampled. The ratio r is of each decision, with
-    its step's advantage, summed over a step's decisions; or of all of a step's decisions together. `number` as for
-    `reinforce`.
+    its step's advantage, summed over a step's decisions; or of all of a step's decisions together, those that samples
+    share apart. `number` as for `reinforce`.
     """
-    now = scored.tape.by_decision(Decisions.log_probability)
-    sizes = scored.tape.decisions_by_step()
-    advantage = credit.advantage.detach().to(now.dtype)
-    steps = zip((now - before.detach()).split(sizes, dim=1), advantage, strict=True)
-    gain = torch.stack([_surrogate(change, of_step, config) for change, of_step in steps]) + bonus.of(scored.tape)
-    loss = -mean_gain(gain, credit.counts, number)
-    if scored.values is not None:
-        error = scored.values - credit.returns.to(scored.values.dtype)
-        loss = loss + config.value * mean_gain(error.square(), credit.counts, number)
-    return loss
+    change = scored.tape.by_decision(Decisions.log_probability) - before.detach()
+    shared = scored.tape.shared_by_step()
+    changes = change.split([len(each) for each in shared], dim=1)
+    gain = torch.stack(
+        [
+            _surrogate(of_step[:, ~each], advantage, config) + _surrogate(of_step[:, each], of_shared, config)
+            for of_step, each, advantage, of_shared in zip(
+                changes, shared, _like(change, credit.advantage), _like(change, credit.shared), strict=True
+            )
+        ]
+    ) + bonus.of(scored.tape)
+    return -mean_gain(gain, credit.counts, number)
+
+
+def value_loss(scored: Scored, credit: Credit, number: int | None = None) -> Float[Tensor, ""] | float:
+    """The critic's mean squared error over the samples that count, a sum over steps; 0 without a critic."""
+    if scored.values is None:
+        return 0.0
+    error = scored.values - credit.returns.to(scored.values.dtype)
+    return mean_gain(error.square(), credit.counts, number)
 
 
 def _surrogate(
     change: Float[Tensor, "samples decisions"], advantage: Float[Tensor, " samples"], config: PpoConfig
 ) -> Float[Tensor, " samples"]:
-    """The clipped surrogate of one step, from the change of its decisions' log-probabilities."""
+    """The clipped surrogate of decisions of one step, from the change of their log-probabilities; 0 of none."""
+    if not change.shape[1]:
+        return torch.zeros_like(advantage)
     ratio = (change.sum(1, keepdim=True) if config.ratio == "sample" else change).exp()
     kept = ratio.clamp(1 - config.clip, 1 + config.clip)
     return torch.minimum(ratio * advantage[:, None], kept * advantage[:, None]).sum(1)
