@@ -2,6 +2,7 @@
 
     python -m experiments.encoders.run --part single [--seeds N] [--updates N]
     python -m experiments.encoders.run --part transfer [--seeds N] [--updates N]
+    python -m experiments.encoders.run --part controls
 
 Resumable: finished cells are kept, by the commit that made each.
 """
@@ -14,11 +15,11 @@ from typing import Any
 
 from experiments import cells, output, results
 from experiments.cells import Cell
-from experiments.encoders import plot, single, single_table, transfer, transfer_table
+from experiments.encoders import controls, plot, single, single_table, transfer, transfer_table
 from gnnplace.config import files
 
 HERE = Path(__file__).resolve().parent
-PARTS = {"single": single_table.table, "transfer": transfer_table.table}
+PARTS = {"single": single_table.table, "transfer": transfer_table.table, "controls": controls.table}
 
 
 def overrides(arguments: argparse.Namespace) -> tuple[str, ...]:
@@ -33,6 +34,8 @@ def computed(arguments: argparse.Namespace, path: Path) -> dict[str, Cell]:
     if arguments.part == "single":
         settings: dict[str, Any] = {encoder: files.to_document(single.config(encoder, words)) for encoder in single.ENCODERS}
         return cells.compute(path, single.jobs(arguments.seeds, words), settings)
+    if arguments.part == "controls":
+        return cells.compute(path, controls.jobs(arguments.samples), {"evaluations": arguments.samples})
     plan = transfer.Plan(words, arguments.samples)
     settings = {variant: files.to_document(transfer.config(variant, words)) for variant in transfer.VARIANTS}
     return cells.compute(path, transfer.jobs(arguments.seeds, plan), settings | {"samples": arguments.samples})
@@ -50,7 +53,8 @@ def main() -> None:
     arguments = parser.parse_args()
     path = arguments.results / f"{arguments.part}.json"
     found = results.load(path)["cells"] if arguments.show else computed(arguments, path)
-    plot.draw(arguments.part, found, arguments.results)
+    if arguments.part != "controls":
+        plot.draw(arguments.part, found, arguments.results)
     text = PARTS[arguments.part](found)
     output.show(text, {"table": text}, arguments, path.with_suffix(".md"))
 

@@ -22,7 +22,7 @@ def table(found: dict[str, Cell]) -> str:
     others = {name.removeprefix("others/"): cell for name, cell in found.items() if name.startswith("others/")}
     rows = _rows(found, others)
     families = {name: _entry(name).family for name in others}
-    return "\n".join((_overall(rows, others, families), _parts(rows, others, families), _pairs(rows, families)))
+    return "\n".join((overall(rows, others, families), _parts(rows, others, families), _pairs(rows, families)))
 
 
 def _rows(found: dict[str, Cell], others: Mapping[str, Cell]) -> Rows:
@@ -44,7 +44,8 @@ def _row(variant: str, stage: str, way: str) -> str:
     return f"{variant}: {stage}, {way}"
 
 
-def _overall(rows: Rows, others: Mapping[str, Cell], families: Mapping[str, str]) -> str:
+def overall(rows: Rows, others: Mapping[str, Cell], families: Mapping[str, str]) -> str:
+    """Every planner over the best heuristic, the best single device and the bound, and how often it stays on one device."""
     bases = {label: {name: [cell[key]] for name, cell in others.items()} for label, key in BASES.items()}
     lines = []
     for label, times in rows.items():

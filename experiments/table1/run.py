@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from experiments import cells, output, results, training
+from experiments import cells, controls, output, results, training
 from experiments.cells import Cell, Job
 from experiments.problems import heuristics_ns, problem_of, time_ns
 from experiments.table1 import plot
@@ -56,7 +56,7 @@ TUNED = ("hierarchical paper", "hierarchical gnn")
 KEPT = 10  # of the updates of the tuned policy's curves, every tenth: its greedy placements are of these
 CALM_GRAPHS = ("inception-v3-b1", "inception-v3-b32")
 BEST_S = 60.0
-SearchName = Literal["random", "hill-climb", "annealing"]
+SearchName = Literal["random", "random parts", "climb parts", "hill-climb", "annealing"]
 COLUMNS = ("cpu", "gpu", "expert", "scotch", "min-cut")
 PAPER: dict[str, dict[str, float | None]] = {  # ICLR 2018, table 1: seconds (None: out of memory)
     "inception-v3-b1": {"cpu": 0.61, "gpu": 0.15, "expert": 0.15, "scotch": 0.93, "min-cut": 0.82, "planner": 0.13},
@@ -91,6 +91,8 @@ def search(graph: str, name: SearchName, seed: int, evaluations: int) -> Cell:
 def _found(problem: Problem, name: SearchName, generator: np.random.Generator, evaluations: int) -> Placement:
     if name == "random":
         return random_units(problem, simulate, generator, units_name="coarse", evaluations=evaluations)
+    if name in ("random parts", "climb parts"):
+        return (controls.random_parts if name == "random parts" else controls.climbed_parts)(problem, evaluations, generator)
     search = hill_climb if name == "hill-climb" else annealing
     return search(problem, simulate, generator, start=planners.best_heuristic(problem, simulate), budget=Budget(evaluations=evaluations))
 
@@ -141,7 +143,7 @@ def _row(graph: str, computed: dict[str, Cell]) -> list[str]:
     found = computed[f"{graph}/heuristics"]
     times = {name: value for name, value in found["heuristics"].items() if value is not None}
     fastest = min(times, key=lambda name: times[name])
-    columns = ("random", "hill-climb", "annealing", "best", *LEARNED)
+    columns = ("random", "random parts", "climb parts", "hill-climb", "annealing", "best", *LEARNED)
     groups = [_spread(_of(computed, f"{graph}/{column}/", "best_ns")) for column in columns]
     greedy = _spread(_of(computed, f"{graph}/gnn/", "greedy_ns"))
     return [graph, CLUSTERS[graph], f"{_ms(times[fastest])} ({fastest})", *groups, greedy, _ms(found["bound_ns"])]
@@ -196,7 +198,8 @@ def _spread(times: list[int | None]) -> str:
 
 
 HEADER = [
-    "graph", "cluster", "best heuristic", "random", "hill climbing", "annealing", "`best`, 60 s", "unit placer", "hierarchical, published",
+    "graph", "cluster", "best heuristic", "random", "random over METIS's parts", "hill climbing over them", "hill climbing", "annealing",
+    "`best`, 60 s", "unit placer", "hierarchical, published",
     "published, average from the first rewards", "hierarchical, `--encoder paper`", "hierarchical, `--encoder gnn`", "unit placer, greedy",
     "bound",
 ]  # fmt: skip
