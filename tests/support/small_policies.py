@@ -34,7 +34,7 @@ SMALL = {
             {},
             {"start_time": True, "memory": True, "sums": "mean"},
             {"residual": False, "order": "random", "start": "random", "evaluates": "last"},
-            {"grouping": "learned", "encoder_width": 8, "encoder_rounds": 2, "hidden": 8},
+            {"grouper": "learned", "encoder_width": 8, "encoder_rounds": 2, "hidden": 8},
         ]
     ],
     "hsdag": [HsdagConfig(steps=2, width=16, encoder_width=8, encoder_rounds=2)],

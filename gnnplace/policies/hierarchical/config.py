@@ -15,12 +15,12 @@ from gnnplace.knobs import MOST_LAYERS, MOST_WIDTH, above, between
 from gnnplace.placement import Schedule
 from gnnplace.policies.encoders.columns import Columns, CostColumns, CostOps, PaperColumns
 from gnnplace.policies.encoders.encoder import GroupEncoder, OpEncoder, by_switches
-from gnnplace.policies.encoders.gnn import UnitGraph
+from gnnplace.policies.encoders.gnn import Aggregate, UnitGraph
 from gnnplace.policies.encoders.groups import MeanGroups
 from gnnplace.policies.encoders.kinds import CANONICAL, Vocabulary, vocabulary
 from gnnplace.policies.encoders.paper import PaperGroups, PaperOps
 from gnnplace.policies.hierarchical.group_graph import GroupGraph
-from gnnplace.policies.hierarchical.grouper import Activation, Grouper, RandomGrouping
+from gnnplace.policies.hierarchical.grouper import Activation, ClusteredGrouping, FixedGrouping, Grouper, RandomGrouping
 from gnnplace.policies.hierarchical.policy import Hierarchical, Ungrouped
 from gnnplace.policies.placing.observations import OBSERVATIONS
 from gnnplace.policies.placing.placer import ObservingPlacer, Placer, Seq2Seq
@@ -48,8 +48,11 @@ class HierarchicalConfig(PolicyConfig):
             number of them
         encoder_width: width of the GNNs' embeddings
         encoder_rounds: the GNNs' rounds of message passing
-        grouper: "learned"; "random" = fixed random groups; "none" = a device for each unit from the same network, no
-            Placer
+        aggregate: what a node of the GNNs hears of its neighbours: their "mean", or "several": mean, sum, largest and
+            standard deviation
+        groups_apart: whether the mean of a graph's groups is subtracted from the GNN's embedding of each
+        grouper: "learned"; "clustered" = METIS's parts of each graph; "random" = fixed random groups; "none" = a device
+            for each unit from the same network, no Placer
         groups: how many groups
         hidden: width of the Grouper's hidden layer
         activation: of the Grouper's hidden layer
@@ -69,7 +72,9 @@ class HierarchicalConfig(PolicyConfig):
     devices: Literal["names", "observed"] = "names"
     encoder_width: int = 64
     encoder_rounds: int = 3
-    grouper: Literal["learned", "random", "none"] = "learned"
+    aggregate: Aggregate = "mean"
+    groups_apart: bool = True
+    grouper: Literal["learned", "clustered", "random", "none"] = "learned"
     groups: int = 256
     hidden: int = 64
     activation: Activation = "relu"
@@ -132,9 +137,10 @@ class HierarchicalConfig(PolicyConfig):
                 ops = self._op_encoder(shape)
                 network = self._grouper(ops, shape.devices)
                 return Ungrouped(op_encoder=ops, network=network, units=self.units, schedule=self.schedule)
-            case "random":  # nothing reads the paper's op embeddings then: its group embeddings are counts
-                read = None if self.encodes_with == "paper" else self._op_encoder(shape)
-                return self._hierarchical(shape, read, RandomGrouping(self.groups, seed), 1)
+            case "random":
+                return self._hierarchical(shape, self._read(shape), RandomGrouping(self.groups, seed), 1)
+            case "clustered":
+                return self._hierarchical(shape, self._read(shape), ClusteredGrouping(self.groups), 1)
             case "learned":
                 ops = self._op_encoder(shape)
                 return self._hierarchical(shape, ops, self._grouper(ops, self.groups), groupings)
@@ -142,13 +148,17 @@ class HierarchicalConfig(PolicyConfig):
                 assert_never(self.grouper)
 
     def _hierarchical(
-        self, shape: PolicyShape, ops: OpEncoder | None, grouper: Grouper | RandomGrouping, groupings: int
+        self, shape: PolicyShape, ops: OpEncoder | None, grouper: Grouper | FixedGrouping, groupings: int
     ) -> Hierarchical:
         groups = self._group_encoder(shape, ops)
         return Hierarchical(
             op_encoder=ops, grouper=grouper, group_encoder=groups, placer=self._placer(groups.width, shape.devices),
             groupings=groupings, sharpness=self.sharpness, units=self.units, schedule=self.schedule,
         )  # fmt: skip
+
+    def _read(self, shape: PolicyShape) -> OpEncoder | None:
+        """What the embeddings of fixed groups are made of: the paper's are counts, and read no op's."""
+        return None if self.encodes_with == "paper" else self._op_encoder(shape)
 
     def _vocabulary(self, shape: PolicyShape) -> Vocabulary:
         return CANONICAL if self.kinds == "canonical" else Vocabulary(shape.kinds)
@@ -158,7 +168,9 @@ class HierarchicalConfig(PolicyConfig):
 
     def _op_encoder(self, shape: PolicyShape) -> OpEncoder:
         if self.neighbours == "messages":
-            return UnitGraph(self._columns(shape), width=self.encoder_width, rounds=self.encoder_rounds)
+            return UnitGraph(
+                self._columns(shape), width=self.encoder_width, rounds=self.encoder_rounds, aggregate=self.aggregate
+            )
         return PaperOps(self._vocabulary(shape)) if self.features == "paper" else CostOps()
 
     def _group_encoder(self, shape: PolicyShape, ops: OpEncoder | None) -> GroupEncoder:
@@ -167,8 +179,9 @@ class HierarchicalConfig(PolicyConfig):
         if self.neighbours == "indices":
             return MeanGroups(ops.width, self.groups)
         return GroupGraph(
-            self._columns(shape), ops.width, self.groups, width=self.encoder_width, rounds=self.encoder_rounds
-        )
+            self._columns(shape), ops.width, self.groups, width=self.encoder_width, rounds=self.encoder_rounds,
+            aggregate=self.aggregate, kept_apart=self.groups_apart,
+        )  # fmt: skip
 
     def _grouper(self, encoder: OpEncoder, options: int) -> Grouper:
         return Grouper(encoder.width, options, hidden=self.hidden, activation=self.activation)

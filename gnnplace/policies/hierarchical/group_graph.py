@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor, nn
 
 from gnnplace.policies.encoders.columns import Columns, apart
-from gnnplace.policies.encoders.gnn import GNNEncoder
+from gnnplace.policies.encoders.gnn import Aggregate, GNNEncoder
 from gnnplace.policies.encoders.groups import sum_by_group
 from gnnplace.policies.encoders.kinds import SeenColumns
 from gnnplace.policies.features import EDGE_FEATURES, EdgeScale, edge_features, edge_scale
@@ -33,13 +33,28 @@ class GroupGraphConstants(NamedTuple):
 
 
 class GroupGraph(nn.Module):
-    """Embeddings of `width` for each group, after `rounds` rounds of message passing; zeros for an empty one."""
+    """Embeddings of `width` for each group, after `rounds` rounds of message passing; zeros for an empty one.
 
-    def __init__(self, columns: Columns, members_width: int, groups: int, *, width: int = 64, rounds: int = 3) -> None:
+    With `kept_apart` the mean embedding of a grouping is subtracted (`columns.apart`): then what all groups of a graph
+    have in common, such as what its transfers cost, does not reach a Placer.
+    """
+
+    def __init__(
+        self,
+        columns: Columns,
+        members_width: int,
+        groups: int,
+        *,
+        width: int = 64,
+        rounds: int = 3,
+        aggregate: Aggregate = "mean",
+        kept_apart: bool = True,
+    ) -> None:
         super().__init__()
-        self.columns, self.groups, self.width = columns, groups, width
+        self.columns, self.groups, self.width, self.kept_apart = columns, groups, width, kept_apart
         self.seen = SeenColumns(columns.sums_width)
-        self.encoder = GNNEncoder(members_width + columns.sums_width, EDGE_FEATURES, width=width, rounds=rounds)
+        features = members_width + columns.sums_width
+        self.encoder = GNNEncoder(features, EDGE_FEATURES, width=width, rounds=rounds, aggregate=aggregate)
 
     def constants(self, problem: Problem, units: Units) -> GroupGraphConstants:
         return GroupGraphConstants(
@@ -66,7 +81,8 @@ class GroupGraph(nn.Module):
         )
         edges, edge = self._edges(constants, grouping, used)
         of_grouping = used.nonzero()[:, 0]
-        embedded = apart(self.encoder(node[used], edges, edge, of_grouping), of_grouping)
+        embedded = self.encoder(node[used], edges, edge, of_grouping)
+        embedded = apart(embedded, of_grouping) if self.kept_apart else embedded
         return node.new_zeros(*used.shape, self.width).masked_scatter(used.unsqueeze(-1), embedded)
 
     def _edges(

@@ -3,6 +3,7 @@
 One hidden layer of 64 (Mirhoseini et al., ICLR 2018, section 3.1). The paper names no activation: ReLU here, and
 `linear` is the authors' public code, where the two layers make one linear map of rank 64. With as many options as
 devices the same network is the paper's ablation without grouping; `RandomGrouping` is its ablation without learning.
+`ClusteredGrouping` are the parts that a Grouper may be taught, as they are.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from gnnplace.policies.clustering import clustering
 from gnnplace.policies.glorot import glorot
+from gnnplace.problems import Problem
+from gnnplace.units.units import Units
 
 Activation = Literal["relu", "linear"]
 
@@ -37,11 +41,27 @@ class Grouper(nn.Module):
 class RandomGrouping:
     """A grouping that is drawn uniformly and stays fixed while the Placer learns.
 
-    It depends on the seed and the number of ops alone.
+    It depends on the seed and the number of units alone.
     """
 
     options: int
     seed: int
 
-    def draw(self, ops: int) -> Int[Tensor, "1 ops"]:
-        return torch.randint(self.options, (1, ops), generator=torch.Generator().manual_seed(self.seed))
+    def of(self, problem: Problem, units: Units) -> Int[Tensor, "1 units"]:
+        """The group of each unit of a problem."""
+        generator = torch.Generator().manual_seed(self.seed)
+        return torch.randint(self.options, (1, units.num_units), generator=generator)
+
+
+@dataclass(frozen=True)
+class ClusteredGrouping:
+    """METIS's parts of each graph, numbered by when their work can start (`policies.clustering`)."""
+
+    options: int
+
+    def of(self, problem: Problem, units: Units) -> Int[Tensor, "1 units"]:
+        """The group of each unit of a problem."""
+        return torch.from_numpy(clustering(problem, units, self.options))[None]
+
+
+FixedGrouping = RandomGrouping | ClusteredGrouping

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.clustering import clustering, groups_within
 from gnnplace.policies.encoders.encoder import GroupEncoder, OpEncoder
-from gnnplace.policies.hierarchical.grouper import Grouper, RandomGrouping
+from gnnplace.policies.hierarchical.grouper import FixedGrouping, Grouper
 from gnnplace.policies.placing.group_tables import TablesOfUnits, tables_of_units
 from gnnplace.policies.placing.placer import Placer, Seq2Seq
 from gnnplace.policies.placing.turns import Turns, by_label, in_turn, place, soft_placement, turns
@@ -38,6 +38,7 @@ class HierarchicalState(NamedTuple):
     ops: Any  # what the op encoder reads
     groups: Any  # what the group encoder reads
     tables: TablesOfUnits | None  # None where devices have names
+    grouping: Int[Tensor, "1 units"] | None  # None where a Grouper decides
     allowed: Bool[Tensor, "units devices"]
 
 
@@ -46,7 +47,7 @@ class Hierarchical(nn.Module):
 
     Reads the embeddings of units (`op_encoder`) and of groups (`group_encoder`). Of devices it reads either their names
     (`Seq2Seq`: weights for one number of devices) or observations while groups are placed (`ObservingPlacer`: any
-    number). `op_encoder` is None if nothing reads op embeddings: the paper's group embeddings under a random grouping.
+    number). `op_encoder` is None if nothing reads op embeddings: the paper's group embeddings under a fixed grouping.
 
     Decides, in one step an episode, "group" (an option a group, for each unit: `Int[groupings units]`) and then
     "device" (an option a device, for each group: `Int[samples groups]`). Sample j places grouping
@@ -71,7 +72,7 @@ class Hierarchical(nn.Module):
         self,
         *,
         op_encoder: OpEncoder | None,
-        grouper: Grouper | RandomGrouping,
+        grouper: Grouper | FixedGrouping,
         group_encoder: GroupEncoder,
         placer: Placer,
         groupings: int = 1,
@@ -97,7 +98,8 @@ class Hierarchical(nn.Module):
         ops = None if self.op_encoder is None else self.op_encoder.constants(problem, grouped)
         groups = self.group_encoder.constants(problem, grouped)
         tables = None if isinstance(self.placer, Seq2Seq) else tables_of_units(problem, grouped)
-        return HierarchicalState(1, grouped, ops, groups, tables, torch.from_numpy(allowed(problem, grouped)))
+        fixed = None if isinstance(self.grouper, Grouper) else self.grouper.of(problem, grouped)
+        return HierarchicalState(1, grouped, ops, groups, tables, fixed, torch.from_numpy(allowed(problem, grouped)))
 
     def widen_ranges(self, problems: Sequence[Problem]) -> None:
         states = [self.reset(problem, 1) for problem in problems]
@@ -152,15 +154,16 @@ class Hierarchical(nn.Module):
         choose: Choose,
         sharpness: float,
     ) -> Int[Tensor, "leading units"]:
-        if isinstance(self.grouper, RandomGrouping):
-            return self.grouper.draw(state.units.num_units).to(state.allowed.device)
+        if state.grouping is not None:
+            return state.grouping
+        assert isinstance(self.grouper, Grouper)
         recorded = choose.given("group")
         leading = math.gcd(state.samples, self.groupings) if recorded is None else len(recorded)
         return choose("group", (sharpness * self.grouper(embeddings)).expand(leading, -1, -1))
 
     def grouping_target(self, problem: Problem) -> Mapping[str, Int[Tensor, "1 units"]]:
-        """The clustering of a problem's units (`clustering.py`) as choices of "group"; none where groups are random."""
-        if isinstance(self.grouper, RandomGrouping):
+        """The clustering of a problem's units (`clustering.py`) as choices of "group"; none where groups are fixed."""
+        if not self.learns_groups:
             return {}
         state = self.reset(problem, 1)
         group = clustering(problem, state.units, self.grouper.options)
@@ -171,21 +174,21 @@ class Hierarchical(nn.Module):
 
         Interchangeable devices are named by first use.
 
-        A group whose members stand on several devices, as random ones do, is put where most of their work stands.
+        A group whose members stand on several devices, as fixed ones do, is put where most of their work stands.
         """
         state = self.reset(problem, 1)
         order = decision_order(problem, state.units)
         device = np.empty(len(order), np.int64)
         device[order] = by_first_use(problem, devices_of_units(problem, state.units, placement)[order])
-        drawn = self.grouper.draw(len(order))[0].numpy() if isinstance(self.grouper, RandomGrouping) else None
-        group = groups_within(problem, state.units, device, self.grouper.options) if drawn is None else drawn
+        fixed = None if state.grouping is None else state.grouping[0].cpu().numpy()
+        group = groups_within(problem, state.units, device, self.grouper.options) if fixed is None else fixed
         work = np.zeros((self.grouper.options, problem.num_devices))
         np.add.at(work, (group, device), work_ns(problem, state.units).min(axis=1))
         grouping = torch.from_numpy(group)[None].to(state.allowed.device)
         queue = self._turns(state, grouping)
         work_of_turn = in_turn(torch.from_numpy(work)[None].to(grouping.device), queue.order)
         chosen = {"device": work_of_turn.masked_fill(~queue.allowed, -1.0).argmax(-1)}
-        return chosen | ({"group": grouping} if drawn is None else {})
+        return chosen | ({"group": grouping} if fixed is None else {})
 
 
 class UngroupedState(NamedTuple):

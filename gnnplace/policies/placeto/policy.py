@@ -9,7 +9,7 @@ learns carries over to graphs that it never saw.
 What the papers leave open, decided here: groups are parts that METIS cuts each pass of training into; an episode starts
 on the fastest device; groups are visited by when their work can start. Further columns, and a transform of a group's
 own columns that is added in every round, are those of the authors' code. The authors left groups that are learned
-together with the placement for later: that is `grouping: learned`. The Grouper of Mirhoseini et al. (ICLR 2018) decides
+together with the placement for later: that is `grouper: learned`. The Grouper of Mirhoseini et al. (ICLR 2018) decides
 first, and learns from the step time of its groups' placement.
 """
 
@@ -65,7 +65,7 @@ class PlacetoConfig(PolicyConfig):
 
     Args:
         kind: names this policy
-        grouping: "clustered" = parts of the graph, the same in all episodes; "learned" = by a Grouper, with the
+        grouper: "clustered" = parts of the graph, the same in all episodes; "learned" = by a Grouper, with the
             gradient of the placement
         groups: how many groups at most; as many visits make an episode
         rounds: rounds of message passing in each direction
@@ -87,7 +87,7 @@ class PlacetoConfig(PolicyConfig):
     """
 
     kind: Literal["placeto"] = "placeto"
-    grouping: Literal["clustered", "learned"] = "clustered"
+    grouper: Literal["clustered", "learned"] = "clustered"
     groups: int = 128
     rounds: int = 8
     residual: bool = True
@@ -110,6 +110,11 @@ class PlacetoConfig(PolicyConfig):
         between(0, MOST_LAYERS, "policy.", encoder_rounds=self.encoder_rounds)
         above(0, "policy.", sharpness=self.sharpness)
         self.require_rule()
+
+    @classmethod
+    def migrated(cls, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`grouping` is `grouper` today, as in every policy that groups."""
+        return {"grouper" if knob == "grouping" else knob: value for knob, value in document.items()}
 
     @property
     def encoders(self) -> Mapping[str, Mapping[str, str]]:
@@ -180,7 +185,7 @@ class Placeto(nn.Module):
         self.network = PlacetoNetwork(width, devices, rounds=knobs.rounds, residual=knobs.residual, sums=knobs.sums)
         self.op_encoder: UnitGraph | None = None
         self.grouper: Grouper | None = None
-        if knobs.grouping == "learned":
+        if knobs.grouper == "learned":
             self.op_encoder = UnitGraph(CostColumns(), width=knobs.encoder_width, rounds=knobs.encoder_rounds)
             self.grouper = Grouper(knobs.encoder_width, knobs.groups, hidden=knobs.hidden)
         self._constants = ProblemConstants(self._of_problem)
@@ -291,7 +296,7 @@ class Placeto(nn.Module):
         """
         if self.grouper is None:
             raise ValueError(
-                "training.grouping.updates: a policy with policy.grouping 'clustered' has no groups to learn; set "
+                "training.grouping.updates: a policy with policy.grouper 'clustered' has no groups to learn; set "
                 "it to 0"
             )
         group = within_passes(problem, units(problem.graph, self.knobs.units), self.knobs.groups)

@@ -53,6 +53,11 @@ def check(policy: Policy, learning: Learning) -> None:
     training = learning.training
     if training.grouping.updates and not isinstance(policy, Groups):
         raise ValueError(f"training.grouping.updates: {type(policy).__name__} has no groups to pre-train; set it to 0")
+    if training.grouping.updates and isinstance(policy, SharesGroupings) and not policy.learns_groups:
+        raise ValueError(
+            f"training.grouping.updates: the groups of this {type(policy).__name__} are fixed, so that nothing can be "
+            "taught to it; set it to 0"
+        )
     if training.credit.baseline == "critic" and not (
         isinstance(policy, Critic) and isinstance(learning.algorithm, PpoConfig)
     ):

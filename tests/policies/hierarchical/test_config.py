@@ -5,14 +5,16 @@ import gc
 import pytest
 import torch
 from support.graphs import chains, equal_gpus
+from support.learners import learner, settings
 from support.scores import chosen_by_hand, perturb, placed_by_hand
 
+from gnnplace.config.training import GroupingConfig
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import check
 from gnnplace.policies.encoders.kinds import Vocabulary, vocabulary
 from gnnplace.policies.encoders.paper import PaperGroups, PaperOps
-from gnnplace.policies.hierarchical.grouper import Grouper, RandomGrouping
+from gnnplace.policies.hierarchical.grouper import ClusteredGrouping, Grouper, RandomGrouping
 from gnnplace.policies.hierarchical.policy import Hierarchical
 from gnnplace.policies.placing.placer import Seq2Seq
 from gnnplace.policies.placing.turns import group_allowed, soft_placement
@@ -112,15 +114,23 @@ def test_empty_groups_get_a_device_too():
     assert tape.steps[0]["device"].choice().shape == (2, 9)
 
 
-def test_a_random_grouping_stays_while_the_placer_learns():
+@pytest.mark.parametrize("fixed", [RandomGrouping(4, seed=3), ClusteredGrouping(4)])
+def test_a_fixed_grouping_stays_while_the_placer_learns(fixed):
     of = chains(3, 4, 2)
-    policy = planner(of, grouper=RandomGrouping(4, seed=3))
+    policy = planner(of, grouper=fixed)
     tape, placements = sampled(policy, of, 8)
-    assert list(tape.steps[0]) == ["device"]
-    groups = RandomGrouping(4, seed=3).draw(12)[0].numpy()[policy.reset(of, 1).units.unit]
+    assert list(tape.steps[0]) == ["device"] and not policy.learns_groups
+    units = policy.reset(of, 1).units
+    groups = fixed.of(of, units)[0].numpy()[units.unit]
     for placement in (*placements, *sampled(policy, of, 8, seed=1)[1]):
         for group in range(4):
             assert len(set(placement.device[groups == group].tolist())) <= 1
+
+
+def test_fixed_groups_cannot_be_taught():
+    of = chains(3, 4, 2)
+    with pytest.raises(ValueError, match=r"training\.grouping\.updates: the groups of this Hierarchical are fixed"):
+        learner([of], settings(grouping=GroupingConfig(updates=1)), policy=planner(of, grouper=ClusteredGrouping(4)))
 
 
 def test_a_learned_grouper_needs_op_embeddings():

@@ -7,6 +7,7 @@ from support.graphs import chains, equal_gpus
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 from gnnplace.policies.encoders.columns import CostColumns, PaperColumns
+from gnnplace.policies.encoders.gnn import GNNEncoder
 from gnnplace.policies.encoders.kinds import CANONICAL, Vocabulary
 from gnnplace.policies.hierarchical.group_graph import GroupGraph
 from gnnplace.units.units import group_edges, unit_transfers, units
@@ -33,9 +34,9 @@ def test_an_output_counts_once_for_each_group_that_reads_it():
     assert edges([0, 0, 0, 0], 1) == []
 
 
-def embedded(of, groups, grouping, rounds=2):
+def embedded(of, groups, grouping, rounds=2, **knobs):
     torch.manual_seed(0)
-    encoder = GroupGraph(CostColumns(), 5, groups, width=8, rounds=rounds)
+    encoder = GroupGraph(CostColumns(), 5, groups, width=8, rounds=rounds, **knobs)
     made = units(of.graph, "ops")
     members = torch.randn(made.num_units, 5, generator=torch.Generator().manual_seed(1))
     return encoder(encoder.constants(of, made), torch.tensor(grouping), members)
@@ -57,6 +58,23 @@ def test_neighbours_matter_only_with_rounds():
     for rounds, alike in ((2, False), (0, True)):
         linked, unlinked = (embedded(fan(edges), 3, [[0, 1, 1, 2]], rounds) for edges in (EDGES, []))
         assert torch.allclose(linked, unlinked) is alike
+
+
+def test_several_aggregates_tell_one_neighbour_from_two_equal_ones():
+    edge = torch.ones(2, 2)
+    for aggregate, alike in (("mean", True), ("several", False)):
+        torch.manual_seed(0)
+        encoder = GNNEncoder(4, 2, width=8, rounds=1, aggregate=aggregate)
+        along = encoder.forward_convs[0]
+        hears_one = along(torch.ones(2, 8), torch.tensor([[0], [1]]), edge[:1])[1]
+        hears_two = along(torch.ones(3, 8), torch.tensor([[0, 1], [2, 2]]), edge)[2]
+        assert torch.allclose(hears_one, hears_two) is alike
+
+
+def test_what_groups_have_in_common_stays_where_they_are_not_kept_apart():
+    rows = [[0, 1, 1, 2]]
+    apart, whole = (embedded(fan(), 3, rows, kept_apart=kept) for kept in (True, False))
+    assert apart.mean(1).abs().max() < 1e-5 < whole.mean(1).abs().max()
 
 
 def test_paper_columns_are_kinds_and_shapes():

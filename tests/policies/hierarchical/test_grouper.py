@@ -1,8 +1,11 @@
 """The Grouper's two activations, its initial weights, and groupings drawn at random."""
 
 import torch
+from support.graphs import chains
 
-from gnnplace.policies.hierarchical.grouper import Grouper, RandomGrouping
+from gnnplace.policies.clustering import clustering
+from gnnplace.policies.hierarchical.grouper import ClusteredGrouping, Grouper, RandomGrouping
+from gnnplace.units.units import units
 
 
 def test_linear_is_one_linear_map_of_low_rank():
@@ -35,6 +38,16 @@ def test_weights_start_glorot_uniform_and_biases_at_zero():
 
 
 def test_a_random_grouping_stays_and_follows_its_seed():
-    assert RandomGrouping(8, 1).draw(100).equal(RandomGrouping(8, 1).draw(100))
-    assert not RandomGrouping(8, 1).draw(100).equal(RandomGrouping(8, 2).draw(100))
-    assert set(RandomGrouping(4, 0).draw(200)[0].tolist()) == {0, 1, 2, 3}
+    of = chains(1, 200, 2)
+    many = units(of.graph, "ops")
+    assert RandomGrouping(8, 1).of(of, many).equal(RandomGrouping(8, 1).of(of, many))
+    assert not RandomGrouping(8, 1).of(of, many).equal(RandomGrouping(8, 2).of(of, many))
+    assert set(RandomGrouping(4, 0).of(of, many)[0].tolist()) == {0, 1, 2, 3}
+
+
+def test_a_clustered_grouping_is_what_a_grouper_is_taught():
+    of = chains(4, 6, 2)
+    grouped = units(of.graph, "ops")
+    parts = ClusteredGrouping(4).of(of, grouped)[0]
+    assert parts.tolist() == clustering(of, grouped, 4).tolist()
+    assert all(len(set(chain.tolist())) == 1 for chain in parts[grouped.unit].view(4, 6))

@@ -209,7 +209,7 @@ def test_other_knobs_find_a_known_optimum(knobs):
 
 def test_a_grouper_learns_from_what_the_last_placement_takes():
     posed = chains(2, 3, 2)
-    made = placeto(posed, groupings=4, grouping="learned", groups=3, encoder_width=8, hidden=8)
+    made = placeto(posed, groupings=4, grouper="learned", groups=3, encoder_width=8, hidden=8)
     tape, steps = episode(posed, made, samples=8)
     assert tape.steps[0]["group"].choice().shape == (4, 6) and len(steps) == 4
     assert [step["device"].choice().shape for step in tape.steps[1:]] == [(8,)] * 3
@@ -226,7 +226,7 @@ def test_a_grouper_learns_from_what_the_last_placement_takes():
 def test_parts_of_a_batch_replay_to_what_they_were():
     posed = chains(2, 3, 2)
     made = placeto(
-        posed, groupings=4, grouping="learned", groups=5, encoder_width=8, hidden=8, order="random", start="random", start_time=True
+        posed, groupings=4, grouper="learned", groups=5, encoder_width=8, hidden=8, order="random", start="random", start_time=True
     )
     tape, steps = episode(posed, made, samples=8)
     whole = tape.by_decision(lambda decisions: decisions.log_probability())
@@ -237,7 +237,7 @@ def test_parts_of_a_batch_replay_to_what_they_were():
 
 def test_it_learns_with_ppo_from_groups_that_it_learns():
     posed = chains(2, 3, 2)
-    made = placeto(posed, groupings=4, grouping="learned", groups=4, encoder_width=8, hidden=8)
+    made = placeto(posed, groupings=4, grouper="learned", groups=4, encoder_width=8, hidden=8)
     config = settings(updates=2, samples=2, groupings=4, credit=IMPROVEMENT, optimizer=OptimizerConfig(lr=0.01))
     before = [weight.clone() for weight in made.parameters()]
     fit(learner([posed], config, algorithm=PpoConfig(epochs=2, minibatches=2), policy=made))
@@ -247,7 +247,7 @@ def test_it_learns_with_ppo_from_groups_that_it_learns():
 
 def test_its_grouper_imitates_a_clustering():
     posed = chains(2, 8, 2)
-    made = placeto(posed, grouping="learned", groups=2, encoder_width=16)
+    made = placeto(posed, grouper="learned", groups=2, encoder_width=16)
     target = made.grouping_target(posed)["group"]
     tape = Tape.of({"group": target}, 1)
     assert torch.equal(made.group(made.reset(posed, 1), tape), target) and tape.log_probability() < 0
@@ -312,5 +312,5 @@ def test_what_does_not_go_together_is_refused():
         ValueError, match=r"training\.credit\.returns: 'improvement' is of policies that have every step evaluated, and Placeto"
     ):
         learner([posed], settings(credit=IMPROVEMENT), policy=placeto(posed, evaluates="last"))
-    with pytest.raises(ValueError, match=r"training\.grouping\.updates: a policy with policy\.grouping 'clustered' has no groups to learn"):
+    with pytest.raises(ValueError, match=r"training\.grouping\.updates: a policy with policy\.grouper 'clustered' has no groups to learn"):
         placeto(posed).grouping_target(posed)
