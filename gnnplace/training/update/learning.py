@@ -51,39 +51,8 @@ class Learning(NamedTuple):
 def check(policy: Policy, learning: Learning) -> None:
     """Raises ValueError, naming the knob, if a policy can't learn as a configuration says."""
     training = learning.training
-    if training.grouping.updates and not isinstance(policy, Groups):
-        raise ValueError(f"training.grouping.updates: {type(policy).__name__} has no groups to pre-train; set it to 0")
-    if training.grouping.updates and isinstance(policy, SharesGroupings) and not policy.learns_groups:
-        raise ValueError(
-            f"training.grouping.updates: the groups of this {type(policy).__name__} are fixed, so that nothing can be "
-            "taught to it; set it to 0"
-        )
-    if training.credit.baseline == "critic" and not (
-        isinstance(policy, Critic) and isinstance(learning.algorithm, PpoConfig)
-    ):
-        raise ValueError(
-            "training.credit.baseline: 'critic' needs a policy with a critic, and algorithm.kind ppo, which teaches "
-            "it; "
-            f"{type(policy).__name__} under {learning.algorithm.kind!r} is not that"
-        )
-    if training.credit.returns == "improvement" and asks(policy).evaluates != "every":
-        raise ValueError(
-            "training.credit.returns: 'improvement' is of policies that have every step evaluated, and "
-            f"{type(policy).__name__} only has "
-            f"its last; choose 'terminal'"
-        )
-    if (
-        training.updates
-        and training.credit.baseline == "leave-one-out"
-        and training.groupings == 1
-        and isinstance(policy, SharesGroupings)
-        and policy.learns_groups
-    ):
-        raise ValueError(
-            "training.groupings: leave-one-out compares a grouping with others, and 1 has none, so that nothing would "
-            f"be learned of groups ({type(policy).__name__}); choose 2 or more, or training.credit.baseline "
-            "moving-average"
-        )
+    _check_groups(policy, training)
+    _check_credit(policy, learning)
     check_minibatches(learning.algorithm.minibatches, training, isinstance(policy, SharesGroupings))
     if training.warm_start.updates and not isinstance(policy, Imitates):
         raise ValueError(
@@ -93,6 +62,39 @@ def check(policy: Policy, learning: Learning) -> None:
     for name in POLICY_PHASES:
         if getattr(training, name).updates and name not in brought:
             raise ValueError(f"training.{name}.updates: {type(policy).__name__} has no such phase; set it to 0")
+
+
+def _check_groups(policy: Policy, training: TrainingConfig) -> None:
+    """Raises ValueError if groups are to be learned that can't be."""
+    name = type(policy).__name__
+    fixed = isinstance(policy, SharesGroupings) and not policy.learns_groups
+    learned = isinstance(policy, SharesGroupings) and policy.learns_groups
+    if training.grouping.updates and not isinstance(policy, Groups):
+        raise ValueError(f"training.grouping.updates: {name} has no groups to pre-train; set it to 0")
+    if training.grouping.updates and fixed:
+        raise ValueError(f"training.grouping.updates: the groups of this {name} are fixed; set it to 0")
+    alone = training.updates and training.credit.baseline == "leave-one-out" and training.groupings == 1
+    if alone and learned:
+        raise ValueError(
+            "training.groupings: leave-one-out compares a grouping with others, and 1 has none, so that nothing would "
+            f"be learned of groups ({name}); choose 2 or more, or training.credit.baseline moving-average"
+        )
+
+
+def _check_credit(policy: Policy, learning: Learning) -> None:
+    """Raises ValueError if the policy does not give what returns are made of or compared with."""
+    credit, name = learning.training.credit, type(policy).__name__
+    taught = isinstance(policy, Critic) and isinstance(learning.algorithm, PpoConfig)
+    if credit.baseline == "critic" and not taught:
+        raise ValueError(
+            "training.credit.baseline: 'critic' needs a policy with a critic, and algorithm.kind ppo, which teaches "
+            f"it; {name} under {learning.algorithm.kind!r} is not that"
+        )
+    if credit.returns == "improvement" and asks(policy).evaluates != "every":
+        raise ValueError(
+            "training.credit.returns: 'improvement' is of policies that have every step evaluated, and "
+            f"{name} only has its last; choose 'terminal'"
+        )
 
 
 def minibatch(turn: int, parts: int, samples: int) -> slice:
