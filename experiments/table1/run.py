@@ -130,8 +130,13 @@ def jobs(arguments: argparse.Namespace) -> dict[str, Job]:
 def run(arguments: argparse.Namespace) -> dict[str, Cell]:
     """Every cell of the columns that are asked for, by name."""
     settings = {"updates": arguments.updates, "paper_updates": arguments.paper_updates}
-    asked = {name: job for name, job in jobs(arguments).items() if not arguments.columns or name.split("/")[1] in arguments.columns}
-    return cells.compute(PATH, asked, settings)
+    wanted = {name: job for name, job in jobs(arguments).items() if _wanted(name, arguments)}
+    return cells.compute(PATH, wanted, settings)
+
+
+def _wanted(name: str, arguments: argparse.Namespace) -> bool:
+    graph, column = name.split("/")[:2]
+    return (not arguments.graphs or graph in arguments.graphs) and (not arguments.columns or column in arguments.columns)
 
 
 def rows(found: dict[str, Cell]) -> list[list[str]]:
@@ -211,6 +216,7 @@ def main() -> None:
     parser.add_argument("--paper-updates", type=int, default=1000, help="updates of the hierarchical policy")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--columns", nargs="*", help="only cells of these columns: heuristics, best, random, annealing, gnn ...")
+    parser.add_argument("--graphs", nargs="*", choices=CLUSTERS, help="only cells of these graphs")
     parser.add_argument("--show", action="store_true", help="only tables and pictures of the cells that are there")
     arguments = parser.parse_args()
     found = results.load(PATH)["cells"] if arguments.show else run(arguments)
