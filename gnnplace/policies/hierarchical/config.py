@@ -20,8 +20,16 @@ from gnnplace.policies.encoders.groups import MeanGroups
 from gnnplace.policies.encoders.kinds import CANONICAL, Vocabulary, vocabulary
 from gnnplace.policies.encoders.paper import PaperGroups, PaperOps
 from gnnplace.policies.hierarchical.group_graph import GroupGraph
-from gnnplace.policies.hierarchical.grouper import Activation, ClusteredGrouping, FixedGrouping, Grouper, RandomGrouping
+from gnnplace.policies.hierarchical.grouper import (
+    Activation,
+    ClusteredGrouping,
+    FixedGrouping,
+    Grouper,
+    RandomGrouping,
+    ScheduledGrouping,
+)
 from gnnplace.policies.hierarchical.policy import Hierarchical, Ungrouped
+from gnnplace.policies.placing.base import BASE_OBSERVATIONS, STAYS
 from gnnplace.policies.placing.observations import OBSERVATIONS
 from gnnplace.policies.placing.placer import ObservingPlacer, Placer, Seq2Seq
 from gnnplace.policies.protocol import PolicyConfig, PolicyShape
@@ -51,8 +59,9 @@ class HierarchicalConfig(PolicyConfig):
         aggregate: what a node of the GNNs hears of its neighbours: their "mean", or "several": mean, sum, largest and
             standard deviation
         groups_apart: whether the mean of a graph's groups is subtracted from the GNN's embedding of each
-        grouper: "learned"; "clustered" = METIS's parts of each graph; "random" = fixed random groups; "none" = a device
-            for each unit from the same network, no Placer
+        grouper: "learned"; "clustered" = METIS's parts of each graph; "scheduled" = METIS's parts within each device of
+            the base schedule; "random" = fixed random groups; "none" = a device for each unit from the same network,
+            no Placer
         groups: how many groups
         hidden: width of the Grouper's hidden layer
         activation: of the Grouper's hidden layer
@@ -61,6 +70,9 @@ class HierarchicalConfig(PolicyConfig):
         width: width of the Placer's LSTMs
         bound: C of the Placer's logits C tanh(l / T)
         temperature: T of the Placer's logits
+        base_lists: list schedules of which the fastest is observed (with observed devices); each is an evaluation, and
+            0 = none
+        base_logit: what the logit of the base's device is at first, before C and T
         units: what is grouped
         schedule: how ops are ordered within devices
     """
@@ -74,7 +86,7 @@ class HierarchicalConfig(PolicyConfig):
     encoder_rounds: int = 3
     aggregate: Aggregate = "mean"
     groups_apart: bool = True
-    grouper: Literal["learned", "clustered", "random", "none"] = "learned"
+    grouper: Literal["learned", "clustered", "scheduled", "random", "none"] = "learned"
     groups: int = 256
     hidden: int = 64
     activation: Activation = "relu"
@@ -82,6 +94,8 @@ class HierarchicalConfig(PolicyConfig):
     width: int = 256
     bound: float = 5.0
     temperature: float = 10.0
+    base_lists: int = 0
+    base_logit: float = 0.0
     units: UnitsName = "ops"
     schedule: Schedule = "critical-path"
 
@@ -102,6 +116,10 @@ class HierarchicalConfig(PolicyConfig):
                 "policy.devices: 'observed' is the Placer's, and there is none with policy.grouper 'none'; choose "
                 "'names'"
             )
+        if self.base_lists and self.devices == "names":
+            raise ValueError("policy.base_lists: the base is an observation; set policy.devices to 'observed'")
+        if self.grouper == "scheduled" and not self.base_lists:
+            raise ValueError("policy.grouper: 'scheduled' groups need a base schedule; set policy.base_lists")
         self.require_rule()
 
     @property
@@ -141,6 +159,8 @@ class HierarchicalConfig(PolicyConfig):
                 return self._hierarchical(shape, self._read(shape), RandomGrouping(self.groups, seed), 1)
             case "clustered":
                 return self._hierarchical(shape, self._read(shape), ClusteredGrouping(self.groups), 1)
+            case "scheduled":
+                return self._hierarchical(shape, self._read(shape), ScheduledGrouping(self.groups), 1)
             case "learned":
                 ops = self._op_encoder(shape)
                 return self._hierarchical(shape, ops, self._grouper(ops, self.groups), groupings)
@@ -153,7 +173,8 @@ class HierarchicalConfig(PolicyConfig):
         groups = self._group_encoder(shape, ops)
         return Hierarchical(
             op_encoder=ops, grouper=grouper, group_encoder=groups, placer=self._placer(groups.width, shape.devices),
-            groupings=groupings, sharpness=self.sharpness, units=self.units, schedule=self.schedule,
+            groupings=groupings, sharpness=self.sharpness, base_lists=self.base_lists,
+            units=self.units, schedule=self.schedule,
         )  # fmt: skip
 
     def _read(self, shape: PolicyShape) -> OpEncoder | None:
@@ -189,6 +210,10 @@ class HierarchicalConfig(PolicyConfig):
     def _placer(self, group_width: int, devices: int) -> Placer:
         if self.devices == "names":
             return Seq2Seq(group_width, devices, width=self.width, bound=self.bound, temperature=self.temperature)
-        return ObservingPlacer(
-            group_width, len(OBSERVATIONS), width=self.width, bound=self.bound, temperature=self.temperature
+        observations = len(OBSERVATIONS) + (len(BASE_OBSERVATIONS) if self.base_lists else 0)
+        placer = ObservingPlacer(
+            group_width, observations, width=self.width, bound=self.bound, temperature=self.temperature
         )
+        if self.base_lists:
+            placer.scorer.expect(len(OBSERVATIONS) + STAYS, self.base_logit)
+        return placer

@@ -15,8 +15,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from gnnplace.policies.clustering import clustering
+from gnnplace.policies.clustering import clustering, groups_within
 from gnnplace.policies.glorot import glorot
+from gnnplace.policies.placing.base import Base
 from gnnplace.problems import Problem
 from gnnplace.units.units import Units
 
@@ -47,7 +48,7 @@ class RandomGrouping:
     options: int
     seed: int
 
-    def of(self, problem: Problem, units: Units) -> Int[Tensor, "1 units"]:
+    def of(self, problem: Problem, units: Units, base: Base | None) -> Int[Tensor, "1 units"]:
         """The group of each unit of a problem."""
         generator = torch.Generator().manual_seed(self.seed)
         return torch.randint(self.options, (1, units.num_units), generator=generator)
@@ -59,9 +60,21 @@ class ClusteredGrouping:
 
     options: int
 
-    def of(self, problem: Problem, units: Units) -> Int[Tensor, "1 units"]:
+    def of(self, problem: Problem, units: Units, base: Base | None) -> Int[Tensor, "1 units"]:
         """The group of each unit of a problem."""
         return torch.from_numpy(clustering(problem, units, self.options))[None]
 
 
-FixedGrouping = RandomGrouping | ClusteredGrouping
+@dataclass(frozen=True)
+class ScheduledGrouping:
+    """METIS's parts within each device of the base schedule, so that a group stands on one device there."""
+
+    options: int
+
+    def of(self, problem: Problem, units: Units, base: Base | None) -> Int[Tensor, "1 units"]:
+        """The group of each unit of a problem."""
+        assert base is not None
+        return torch.from_numpy(groups_within(problem, units, base.units(units.num_units), self.options))[None]
+
+
+FixedGrouping = RandomGrouping | ClusteredGrouping | ScheduledGrouping

@@ -18,6 +18,7 @@ from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.clustering import clustering, groups_within
 from gnnplace.policies.encoders.encoder import GroupEncoder, OpEncoder
 from gnnplace.policies.hierarchical.grouper import FixedGrouping, Grouper
+from gnnplace.policies.placing.base import base_schedule
 from gnnplace.policies.placing.group_tables import TablesOfUnits, tables_of_units
 from gnnplace.policies.placing.placer import Placer, Seq2Seq
 from gnnplace.policies.placing.turns import Turns, by_label, in_turn, place, soft_placement, turns
@@ -77,6 +78,7 @@ class Hierarchical(nn.Module):
         placer: Placer,
         groupings: int = 1,
         sharpness: float = 1.0,
+        base_lists: int = 0,
         units: UnitsName = "ops",
         schedule: Schedule = "critical-path",
     ) -> None:
@@ -85,6 +87,7 @@ class Hierarchical(nn.Module):
             raise ValueError("op_encoder: a learned grouper reads op embeddings, so it needs one")
         self.op_encoder, self.grouper, self.group_encoder, self.placer = op_encoder, grouper, group_encoder, placer
         self.groupings, self.sharpness, self.units, self.schedule = groupings, sharpness, units, schedule
+        self.base_lists = base_lists
         self._constants = ProblemConstants(self._state)
 
     def reset(self, problem: Problem, samples: int) -> HierarchicalState:
@@ -97,8 +100,9 @@ class Hierarchical(nn.Module):
         grouped = units(problem.graph, self.units)
         ops = None if self.op_encoder is None else self.op_encoder.constants(problem, grouped)
         groups = self.group_encoder.constants(problem, grouped)
-        tables = None if isinstance(self.placer, Seq2Seq) else tables_of_units(problem, grouped)
-        fixed = None if isinstance(self.grouper, Grouper) else self.grouper.of(problem, grouped)
+        base = base_schedule(problem, grouped, self.base_lists, self.schedule) if self.base_lists else None
+        tables = None if isinstance(self.placer, Seq2Seq) else tables_of_units(problem, grouped, base)
+        fixed = None if isinstance(self.grouper, Grouper) else self.grouper.of(problem, grouped, base)
         return HierarchicalState(1, grouped, ops, groups, tables, fixed, torch.from_numpy(allowed(problem, grouped)))
 
     def widen_ranges(self, problems: Sequence[Problem]) -> None:

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
+from gnnplace.policies.placing.base import Base
 from gnnplace.policies.placing.observations import OBSERVATIONS, PartialPlacements, UnitTables
 from gnnplace.policies.placing.unit_tables import peers, unit_tables
 from gnnplace.problems import Problem
@@ -17,17 +18,21 @@ from gnnplace.units.units import Units, UnitTransfers, group_edges, unit_transfe
 
 
 class TablesOfUnits(NamedTuple):
-    """The constants of one problem's units; the tables of every grouping are made from them."""
+    """The constants of one problem's units; the tables of every grouping are made from them.
+
+    `base` is the schedule that is observed beside them, None where there is none.
+    """
 
     units: UnitTables
     starts: UnitStarts
     transfers: UnitTransfers
+    base: Base | None = None
 
 
-def tables_of_units(problem: Problem, units: Units) -> TablesOfUnits:
+def tables_of_units(problem: Problem, units: Units, base: Base | None = None) -> TablesOfUnits:
     """The tables of the units by number."""
     tables = unit_tables(problem, units, np.arange(units.num_units))
-    return TablesOfUnits(tables, unit_starts(problem, units), unit_transfers(problem.graph, units))
+    return TablesOfUnits(tables, unit_starts(problem, units), unit_transfers(problem.graph, units), base)
 
 
 def group_order(
@@ -82,7 +87,7 @@ class PlacedGroups:
         self, constants: TablesOfUnits, grouping: Int[Tensor, "leading units"], groups: int, samples: int
     ) -> None:
         self._device, self._groups, self._devices = grouping.device, groups, constants.units.time_ns.shape[1]
-        rows = grouping.cpu().numpy()
+        rows, self._placed = grouping.cpu().numpy(), 0
         orders = [group_order(constants.starts, row, groups) for row in rows]
         self.order = torch.from_numpy(np.stack([order for order, _ in orders])).to(self._device)
         counts = torch.tensor([count for _, count in orders], device=self._device)
@@ -92,23 +97,32 @@ class PlacedGroups:
             PartialPlacements(group_tables(constants, row, order[:count], groups), samples_each)
             for row, (order, count) in zip(rows, orders, strict=True)
         ]
+        self._base = None
+        if constants.base is not None:
+            seen = np.stack(
+                [constants.base.rows(row, groups)[order] for row, (order, _) in zip(rows, orders, strict=True)]
+            )
+            self._base = torch.from_numpy(seen.repeat(samples_each, axis=0)).to(self._device)
 
     def observe(self) -> Float[Tensor, "samples devices observations"]:
         """The observations of each device for the next group."""
-        return self._tensor([p.observe() if p.placed < p.device.shape[1] else self._nothing(p) for p in self._partial])
+        seen = self._tensor([p.observe() if p.placed < p.device.shape[1] else self._nothing(p) for p in self._partial])
+        return seen if self._base is None else torch.cat([seen, self._base[:, self._placed]], dim=-1)
 
     def place(self, device: Int[Tensor, " samples"]) -> None:
         """Puts the next group on a device in each sample; `observe` comes first."""
         for partial, chosen in zip(self._partial, np.split(device.cpu().numpy(), len(self._partial)), strict=True):
             if partial.placed < partial.device.shape[1]:
                 partial.place(chosen)
+        self._placed += 1
 
     def replay(self, device: Int[Tensor, "samples groups"]) -> Float[Tensor, "samples groups devices observations"]:
         """All observations on the way to given placements."""
         chosen = np.split(device.cpu().numpy(), len(self._partial))
-        return self._tensor(
+        seen = self._tensor(
             [self._replayed(partial, rows) for partial, rows in zip(self._partial, chosen, strict=True)]
         )
+        return seen if self._base is None else torch.cat([seen, self._base], dim=-1)
 
     def _replayed(self, partial: PartialPlacements, device: Int64[np.ndarray, "each groups"]) -> np.ndarray:
         used = partial.device.shape[1]

@@ -36,6 +36,11 @@ class DeviceScorer(nn.Module):
         self.out = nn.Linear(hidden, 1, bias=False)
         self.direct = nn.Linear(observations, 1, bias=False)
 
+    @torch.no_grad()
+    def expect(self, observation: int, logit: float) -> None:
+        """Sets what an observation of 1 adds to the logit at first; training may unlearn it."""
+        self.direct.weight[0, observation] = logit
+
     def unit_term(self, embedding: Float[Tensor, "*units width"]) -> Float[Tensor, "*units hidden"]:
         """The term of the unit alone, computed once for an episode."""
         return self.of_unit(embedding)

@@ -1,0 +1,110 @@
+"""A base schedule as an observation: what would change if a group left its device, read off one simulated step.
+
+The base is the fastest of a few list schedules. The features of moves (`moves.features`) say of each group and device
+what its timeline knows of sending the group there while all others stay: who waits for the group and for how long, the
+longest path through it, loads, idle time, channels, memory. They name no op, no graph and no device. `stays` is the
+share of the group's work that the base has on the device, so a placer can tell what the base would do; it proposes
+placements of its own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float32, Int64
+
+from gnnplace.baselines.sampled_lists import Settings, drawn, list_schedule
+from gnnplace.baselines.scheduling.list_schedule import LOADS, MESSAGES, OWN_END
+from gnnplace.baselines.single import fastest
+from gnnplace.moves.columns import NAMES
+from gnnplace.moves.drawing import Drawn
+from gnnplace.moves.features import features, work
+from gnnplace.moves.neighbourhood import Devices, Terrain, neighbourhood
+from gnnplace.moves.ranking import squashed
+from gnnplace.moves.situation import Situation, situation
+from gnnplace.placement import Schedule
+from gnnplace.problems import Problem
+from gnnplace.simulator.simulator import simulate
+from gnnplace.units.units import Units, UnitsName
+
+BASE_OBSERVATIONS = (*NAMES, "stays")
+STAYS = len(NAMES)
+
+
+def _plain(units_name: UnitsName, view: int) -> Settings:
+    """HEFT's ranks on all accelerators, without noise."""
+    return Settings(
+        units_name, share=1.0, view=view, downward=False, disturbed=0.0, by_unit=True, staged=0.0, kept=False
+    )
+
+
+FIRST = (_plain("weights", OWN_END), _plain("weights", MESSAGES), _plain("coarse", MESSAGES), _plain("coarse", LOADS))
+
+
+class Base(NamedTuple):
+    """A base schedule of one problem: the device of each unit of moves, and the situation of its simulated step.
+
+    `unit` is the unit of a policy of each of these units, `work_ns` their work.
+    """
+
+    device: Devices
+    situation: Situation
+    terrain: Terrain
+    unit: Int64[np.ndarray, " moved"]
+    work_ns: Int64[np.ndarray, "moved devices"]
+
+    def units(self, count: int) -> Int64[np.ndarray, " units"]:
+        """The device with most of each of a policy's `count` units' work in the base."""
+        return _shares(self.unit, self, count).argmax(axis=1)
+
+    def rows(
+        self, group: Int64[np.ndarray, " units"], groups: int
+    ) -> Float32[np.ndarray, "groups devices base_observations"]:
+        """The observations of each group on each device. A row is zeros but for `stays` where nothing would move."""
+        of_moved, devices = group[self.unit], self.work_ns.shape[1]
+        moves = _every_move(self.device, of_moved, groups, devices)
+        seen = features(self.terrain, self.situation, moves, work(self.terrain))[:, :STAYS]
+        scaled = squashed(seen.reshape(groups, devices, STAYS).astype(np.float64))
+        stays = _shares(of_moved, self, groups)
+        return np.concatenate([scaled, stays[..., None]], axis=-1).astype(np.float32)
+
+
+def base_schedule(problem: Problem, units: Units, lists: int, schedule: Schedule) -> Base:
+    """The fastest of `lists` list schedules: those of `FIRST`, then random ones, the same for every call.
+
+    It takes `lists` evaluations, and looks at the timeline of the fastest. Raises ValueError if a unit of ops is
+    allowed on no device.
+    """
+    around, generator = neighbourhood(problem), np.random.default_rng(0)
+    settings = [*FIRST, *(drawn(generator) for _ in range(lists - len(FIRST)))][:lists]
+    placements = [list_schedule(problem, each, generator, schedule) for each in settings]
+    device = around.start(fastest(problem, placements, simulate))
+    (result,) = simulate(problem, [around.placement(device, schedule)], timeline=True)
+    unit = np.zeros(around.closure.num_units, np.int64)
+    unit[around.closure.unit] = units.unit
+    return Base(device, situation(problem, around, device, result), around.terrain, unit, around.work_ns)
+
+
+def _shares(of_moved: Int64[np.ndarray, " moved"], base: Base, count: int) -> np.ndarray:
+    """The share of the work of each of `count` sets that the base has on each device; 0 of an empty set."""
+    done = np.zeros((count, base.work_ns.shape[1]))
+    np.add.at(done, (of_moved, base.device), base.work_ns.min(axis=1))
+    total = done.sum(axis=1, keepdims=True)
+    return np.divide(done, total, out=np.zeros_like(done), where=total > 0)
+
+
+def _every_move(device: Devices, group: Int64[np.ndarray, " moved"], groups: int, devices: int) -> Drawn:
+    """Every group to every device, group by group: move `g * devices + d`."""
+    moved, to = np.nonzero(device[:, None] != np.arange(devices))
+    move = group[moved] * devices + to
+    order, count = np.argsort(move, kind="stable"), groups * devices
+    return Drawn(
+        ptr=np.concatenate([[0], np.cumsum(np.bincount(move, minlength=count))]),
+        unit=moved[order],
+        device=to[order].astype(np.int32),
+        kind=np.zeros((count, 2), np.int8),
+        guided=np.zeros(count, np.int8),
+        blocks=np.ones(count, np.int8),
+        change=np.zeros(count, np.uint64),
+    )
