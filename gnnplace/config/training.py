@@ -117,6 +117,7 @@ class CreditConfig:
         baseline: "moving-average" of past returns (one a problem and step), "recent-mean" (their plain mean over the
             last updates), "leave-one-out" (the mean of the other samples), the policy's own "critic", or "none":
             returns as they are
+        draws: under leave-one-out, the best of how many samples is to be good; 1 = every sample
         window: how many updates a recent mean is of, the present one among them
         decay: weight of the past in the moving average, in [0, 1)
         initial: the moving average before the first update, a reward; null = the mean of the first returns that count
@@ -128,6 +129,7 @@ class CreditConfig:
     returns: ReturnKind = "terminal"
     gamma: float = 1.0
     baseline: BaselineKind = "leave-one-out"
+    draws: int = 1
     window: int = 10
     decay: float = 0.9
     initial: float | None = -10.0
@@ -135,7 +137,9 @@ class CreditConfig:
     floor: float = 1e-3
 
     def __post_init__(self) -> None:
-        between(1, MOST_OF_A_STEP, "training.credit.", window=self.window)
+        between(1, MOST_OF_A_STEP, "training.credit.", window=self.window, draws=self.draws)
+        if self.draws > 1 and self.baseline != "leave-one-out":
+            raise ValueError(f"training.credit.draws: {self.draws} is of baseline leave-one-out; set it to 1")
         fraction("training.credit.", decay=self.decay)
         above(0, "training.credit.", floor=self.floor)
         finite("training.credit.", initial=self.initial or 0.0)

@@ -70,12 +70,14 @@ class Policy(Protocol[State]):
 class Asks(NamedTuple):
     """What a policy reads of each step (`feedback`), and which steps are evaluated for a reward (`evaluates`).
 
-    A policy says so in class attributes of these names. Without them it reads nothing, and its last step alone is
-    evaluated.
+    The first `looks` steps only look: they decide nothing, and propose any number of placements, which are of no sample
+    (a schedule that the policy observes). A policy says so in attributes of these names. Without them it reads nothing,
+    and its last step alone is evaluated.
     """
 
     feedback: Literal["none", "result", "timeline"] = "none"
     evaluates: Literal["every", "last"] = "last"
+    looks: int = 0
 
 
 def asks(policy: object) -> Asks:

@@ -40,6 +40,10 @@ class ProblemConstants(Generic[Constants]):
         self._kept[problem] = to_device(constants, next(policy.parameters()).device)
         return self._kept[problem]
 
+    def keep(self, problem: Problem, constants: Constants) -> None:
+        """Replaces a problem's constants, once more is known of it."""
+        self._kept[problem] = constants
+
 
 def to_device(value: Any, device: torch.device) -> Any:
     """The value with every tensor on `device`; the same object where all are there already."""

@@ -70,8 +70,8 @@ class HierarchicalConfig(PolicyConfig):
         width: width of the Placer's LSTMs
         bound: C of the Placer's logits C tanh(l / T)
         temperature: T of the Placer's logits
-        base_lists: list schedules of which the fastest is observed (with observed devices); each is an evaluation, and
-            0 = none
+        bases: candidates for the base schedule that is observed (with observed devices): the fastest device alone, then
+            list schedules; each is an evaluation, and 0 = no base
         base_logit: what the logit of the base's device is at first, before C and T
         units: what is grouped
         schedule: how ops are ordered within devices
@@ -94,7 +94,7 @@ class HierarchicalConfig(PolicyConfig):
     width: int = 256
     bound: float = 5.0
     temperature: float = 10.0
-    base_lists: int = 0
+    bases: int = 0
     base_logit: float = 0.0
     units: UnitsName = "ops"
     schedule: Schedule = "critical-path"
@@ -116,10 +116,10 @@ class HierarchicalConfig(PolicyConfig):
                 "policy.devices: 'observed' is the Placer's, and there is none with policy.grouper 'none'; choose "
                 "'names'"
             )
-        if self.base_lists and self.devices == "names":
-            raise ValueError("policy.base_lists: the base is an observation; set policy.devices to 'observed'")
-        if self.grouper == "scheduled" and not self.base_lists:
-            raise ValueError("policy.grouper: 'scheduled' groups need a base schedule; set policy.base_lists")
+        if self.bases and self.devices == "names":
+            raise ValueError("policy.bases: the base is an observation; set policy.devices to 'observed'")
+        if self.grouper == "scheduled" and not self.bases:
+            raise ValueError("policy.grouper: 'scheduled' groups need a base schedule; set policy.bases")
         self.require_rule()
 
     @property
@@ -173,7 +173,7 @@ class HierarchicalConfig(PolicyConfig):
         groups = self._group_encoder(shape, ops)
         return Hierarchical(
             op_encoder=ops, grouper=grouper, group_encoder=groups, placer=self._placer(groups.width, shape.devices),
-            groupings=groupings, sharpness=self.sharpness, base_lists=self.base_lists,
+            groupings=groupings, sharpness=self.sharpness, bases=self.bases,
             units=self.units, schedule=self.schedule,
         )  # fmt: skip
 
@@ -210,10 +210,10 @@ class HierarchicalConfig(PolicyConfig):
     def _placer(self, group_width: int, devices: int) -> Placer:
         if self.devices == "names":
             return Seq2Seq(group_width, devices, width=self.width, bound=self.bound, temperature=self.temperature)
-        observations = len(OBSERVATIONS) + (len(BASE_OBSERVATIONS) if self.base_lists else 0)
+        observations = len(OBSERVATIONS) + (len(BASE_OBSERVATIONS) if self.bases else 0)
         placer = ObservingPlacer(
             group_width, observations, width=self.width, bound=self.bound, temperature=self.temperature
         )
-        if self.base_lists:
+        if self.bases:
             placer.scorer.expect(len(OBSERVATIONS) + STAYS, self.base_logit)
         return placer

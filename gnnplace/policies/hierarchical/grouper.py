@@ -71,9 +71,10 @@ class ScheduledGrouping:
 
     options: int
 
-    def of(self, problem: Problem, units: Units, base: Base | None) -> Int[Tensor, "1 units"]:
-        """The group of each unit of a problem."""
-        assert base is not None
+    def of(self, problem: Problem, units: Units, base: Base | None) -> Int[Tensor, "1 units"] | None:
+        """The group of each unit of a problem; None before the base is known."""
+        if base is None:
+            return None
         return torch.from_numpy(groups_within(problem, units, base.units(units.num_units), self.options))[None]
 
 

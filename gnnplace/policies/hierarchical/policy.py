@@ -18,7 +18,7 @@ from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.clustering import clustering, groups_within
 from gnnplace.policies.encoders.encoder import GroupEncoder, OpEncoder
 from gnnplace.policies.hierarchical.grouper import FixedGrouping, Grouper
-from gnnplace.policies.placing.base import base_schedule
+from gnnplace.policies.placing.base import best_base, candidates
 from gnnplace.policies.placing.group_tables import TablesOfUnits, tables_of_units
 from gnnplace.policies.placing.placer import Placer, Seq2Seq
 from gnnplace.policies.placing.turns import Turns, by_label, in_turn, place, soft_placement, turns
@@ -39,8 +39,10 @@ class HierarchicalState(NamedTuple):
     ops: Any  # what the op encoder reads
     groups: Any  # what the group encoder reads
     tables: TablesOfUnits | None  # None where devices have names
-    grouping: Int[Tensor, "1 units"] | None  # None where a Grouper decides
+    grouping: Int[Tensor, "1 units"] | None  # None where a Grouper decides, or before the base is known
     allowed: Bool[Tensor, "units devices"]
+    problem: Problem | None = None  # of an episode; what is kept of a problem does not refer to it
+    tried: tuple[Placement, ...] | None = None  # the candidates for a base, once they are proposed
 
 
 class Hierarchical(nn.Module):
@@ -64,6 +66,9 @@ class Hierarchical(nn.Module):
     of them may, and a member that may not stand there goes to its first allowed device: the paper's soft placement, the
     only decision that is not the policy's. A named empty group may stand anywhere.
 
+    With `bases` candidates for a base schedule (`placing.base`), a first step of an episode proposes them, and the
+    best of them is observed from then on; its placement is none of the policy's.
+
     Learns from the summed log-probability of both decisions (eqs. 4 and 6). It can imitate a placement (`choices`), and
     its Grouper a clustering (`grouping_target`). After that imitation a Grouper is unsure of many ops, and independent
     draws break groups up: `sharpness` multiplies its logits when it groups.
@@ -78,7 +83,7 @@ class Hierarchical(nn.Module):
         placer: Placer,
         groupings: int = 1,
         sharpness: float = 1.0,
-        base_lists: int = 0,
+        bases: int = 0,
         units: UnitsName = "ops",
         schedule: Schedule = "critical-path",
     ) -> None:
@@ -87,22 +92,23 @@ class Hierarchical(nn.Module):
             raise ValueError("op_encoder: a learned grouper reads op embeddings, so it needs one")
         self.op_encoder, self.grouper, self.group_encoder, self.placer = op_encoder, grouper, group_encoder, placer
         self.groupings, self.sharpness, self.units, self.schedule = groupings, sharpness, units, schedule
-        self.base_lists = base_lists
+        self.bases = bases
+        if bases:
+            self.feedback, self.looks = "timeline", 1
         self._constants = ProblemConstants(self._state)
 
     def reset(self, problem: Problem, samples: int) -> HierarchicalState:
         """Raises ValueError if the Placer has learned another number of devices."""
         if isinstance(self.placer, Seq2Seq):
             require_devices(problem, self.placer.devices)
-        return self._constants.of(problem, self)._replace(samples=samples)
+        return self._constants.of(problem, self)._replace(samples=samples, problem=problem)
 
     def _state(self, problem: Problem) -> HierarchicalState:
         grouped = units(problem.graph, self.units)
         ops = None if self.op_encoder is None else self.op_encoder.constants(problem, grouped)
         groups = self.group_encoder.constants(problem, grouped)
-        base = base_schedule(problem, grouped, self.base_lists, self.schedule) if self.base_lists else None
-        tables = None if isinstance(self.placer, Seq2Seq) else tables_of_units(problem, grouped, base)
-        fixed = None if isinstance(self.grouper, Grouper) else self.grouper.of(problem, grouped, base)
+        tables = None if isinstance(self.placer, Seq2Seq) else tables_of_units(problem, grouped)
+        fixed = None if isinstance(self.grouper, Grouper) else self.grouper.of(problem, grouped, None)
         return HierarchicalState(1, grouped, ops, groups, tables, fixed, torch.from_numpy(allowed(problem, grouped)))
 
     def widen_ranges(self, problems: Sequence[Problem]) -> None:
@@ -114,7 +120,13 @@ class Hierarchical(nn.Module):
     def step(
         self, state: HierarchicalState, choose: Choose, feedback: Sequence[StepResult] | None
     ) -> tuple[tuple[Placement, ...], HierarchicalState | None]:
-        """All of an episode: one placement for each sample."""
+        """One placement for each sample. If a base is observed, the step before proposes its candidates."""
+        if self.bases and state.tried is None:
+            assert state.problem is not None and state.tables is not None
+            known = state.tables.base is not None
+            tried = () if known else candidates(state.problem, self.bases, self.schedule)
+            return tried, state._replace(tried=tried)
+        state = self._with_base(state, feedback)
         embeddings = self._embeddings(state)
         grouping = self._group(state, embeddings, choose, self.sharpness)
         queue = self._turns(state, grouping)
@@ -122,6 +134,20 @@ class Hierarchical(nn.Module):
         of_group = by_label(place(self.placer, self.placer.encode(groups), queue, state.samples, choose), queue.order)
         device = of_group.gather(1, grouping.repeat_interleave(state.samples // len(grouping), 0))
         return unit_placements(state.units, soft_placement(device, state.allowed), self.schedule), None
+
+    def _with_base(self, state: HierarchicalState, feedback: Sequence[StepResult] | None) -> HierarchicalState:
+        """The state with the base that the results of its candidates show; it is kept for the problem."""
+        if not state.tried:
+            return state
+        assert state.problem is not None and state.tables is not None
+        if not feedback:
+            raise ValueError("policy.bases: a base is observed, so this policy needs an evaluator")
+        base = best_base(state.problem, state.units, state.tried, feedback)
+        tables = state.tables._replace(base=base)
+        fixed = None if isinstance(self.grouper, Grouper) else self.grouper.of(state.problem, state.units, base)
+        informed = state._replace(tables=tables, grouping=fixed, tried=())
+        self._constants.keep(state.problem, informed._replace(samples=1, problem=None, tried=None))
+        return informed
 
     def group(self, state: HierarchicalState, choose: Choose) -> Int[Tensor, "leading units"]:
         """The first decision alone, from the Grouper's logits as they are."""

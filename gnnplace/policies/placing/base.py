@@ -1,14 +1,15 @@
 """A base schedule as an observation: what would change if a group left its device, read off one simulated step.
 
-The base is the fastest of a few list schedules. The features of moves (`moves.features`) say of each group and device
-what its timeline knows of sending the group there while all others stay: who waits for the group and for how long, the
-longest path through it, loads, idle time, channels, memory. They name no op, no graph and no device. `stays` is the
-share of the group's work that the base has on the device, so a placer can tell what the base would do; it proposes
-placements of its own.
+The base is the fastest of a few list schedules and of the fastest device alone. The features of moves
+(`moves.features`) say of each group and device what its timeline knows of sending the group there while all others
+stay: who waits for the group and for how long, the longest path through it, loads, idle time, channels, memory. They
+name no op, no graph and no device. `stays` is the share of the group's work that the base has on the device, so a
+placer can tell what the base would do; it proposes placements of its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,16 +17,16 @@ from jaxtyping import Float32, Int64
 
 from gnnplace.baselines.sampled_lists import Settings, drawn, list_schedule
 from gnnplace.baselines.scheduling.list_schedule import LOADS, MESSAGES, OWN_END
-from gnnplace.baselines.single import fastest
 from gnnplace.moves.columns import NAMES
 from gnnplace.moves.drawing import Drawn
 from gnnplace.moves.features import features, work
 from gnnplace.moves.neighbourhood import Devices, Terrain, neighbourhood
 from gnnplace.moves.ranking import squashed
 from gnnplace.moves.situation import Situation, situation
-from gnnplace.placement import Schedule
+from gnnplace.placement import Placement, Schedule
+from gnnplace.policies.states import fastest_device
 from gnnplace.problems import Problem
-from gnnplace.simulator.simulator import simulate
+from gnnplace.result import StepResult, score
 from gnnplace.units.units import Units, UnitsName
 
 BASE_OBSERVATIONS = (*NAMES, "stays")
@@ -39,7 +40,7 @@ def _plain(units_name: UnitsName, view: int) -> Settings:
     )
 
 
-FIRST = (_plain("weights", OWN_END), _plain("weights", MESSAGES), _plain("coarse", MESSAGES), _plain("coarse", LOADS))
+FIRST = (_plain("weights", OWN_END), _plain("coarse", LOADS), _plain("ops", MESSAGES), _plain("coarse", MESSAGES))
 
 
 class Base(NamedTuple):
@@ -70,20 +71,30 @@ class Base(NamedTuple):
         return np.concatenate([scaled, stays[..., None]], axis=-1).astype(np.float32)
 
 
-def base_schedule(problem: Problem, units: Units, lists: int, schedule: Schedule) -> Base:
-    """The fastest of `lists` list schedules: those of `FIRST`, then random ones, the same for every call.
+def candidates(problem: Problem, count: int, schedule: Schedule) -> tuple[Placement, ...]:
+    """`count` placements: the fastest device alone, the lists of `FIRST`, then random ones, the same for every call.
 
-    It takes `lists` evaluations, and looks at the timeline of the fastest. Raises ValueError if a unit of ops is
-    allowed on no device.
+    Raises ValueError if a unit of ops is allowed on no device.
     """
     around, generator = neighbourhood(problem), np.random.default_rng(0)
-    settings = [*FIRST, *(drawn(generator) for _ in range(lists - len(FIRST)))][:lists]
-    placements = [list_schedule(problem, each, generator, schedule) for each in settings]
-    device = around.start(fastest(problem, placements, simulate))
-    (result,) = simulate(problem, [around.placement(device, schedule)], timeline=True)
+    alone = around.start(Placement(np.full(problem.num_ops, fastest_device(problem), np.int32), schedule))
+    settings = [*FIRST, *(drawn(generator) for _ in range(count - 1 - len(FIRST)))][: count - 1]
+    lists = [list_schedule(problem, each, generator, schedule) for each in settings]
+    return around.placement(alone, schedule), *lists
+
+
+def best_base(problem: Problem, units: Units, tried: Sequence[Placement], results: Sequence[StepResult]) -> Base:
+    """The best of placements with their results. Raises ValueError if none of them has a timeline."""
+    around = neighbourhood(problem)
+    ran = [number for number, result in enumerate(results) if result.timeline is not None]
+    if not ran:
+        raise ValueError(f"{problem.cluster.name}: nothing that could be observed runs: {results[0].infeasible}")
+    best = min(ran, key=lambda number: score(problem, results[number]))
+    device = around.start(tried[best])
     unit = np.zeros(around.closure.num_units, np.int64)
     unit[around.closure.unit] = units.unit
-    return Base(device, situation(problem, around, device, result), around.terrain, unit, around.work_ns)
+    seen = situation(problem, around, device, results[best])
+    return Base(device, seen, around.terrain, unit, around.work_ns)
 
 
 def _shares(of_moved: Int64[np.ndarray, " moved"], base: Base, count: int) -> np.ndarray:

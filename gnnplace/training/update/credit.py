@@ -12,6 +12,7 @@ Computed in float64: samples that take the same time get an advantage of exactly
 
 from __future__ import annotations
 
+from math import comb
 from typing import NamedTuple, assert_never
 
 import torch
@@ -175,6 +176,32 @@ def leave_one_out(
     return torch.where(there, centred - expected, 0.0)
 
 
+def best_of_draws(
+    values: Float64[Tensor, "steps samples"], counts: Bool[Tensor, "steps samples"], draws: int
+) -> Float64[Tensor, "steps samples"]:
+    """How much each return adds to the best of `draws` samples, in expectation over the others that count.
+
+    Its mean over all sets S of `draws - 1` other samples of `max(0, return - max S)`: with it, the gradient is that of
+    the expected best of so many draws (Walder and Karkhanis, 2025). 0 if fewer than `draws` samples count.
+
+    Example:
+        >>> best_of_draws(torch.tensor([[0.0, 1.0, 3.0]], dtype=torch.float64), torch.ones(1, 3, dtype=torch.bool), 2)
+        tensor([[0.0000, 0.5000, 2.5000]], dtype=torch.float64)
+    """
+    gained = torch.zeros_like(values)
+    for row, present, gain in zip(values, counts, gained, strict=True):
+        ordered, place = row[present].sort()
+        number = len(ordered)
+        if number < draws:
+            continue
+        chance = torch.tensor([comb(below, draws - 2) for below in range(number)], dtype=values.dtype)
+        chance = (chance / comb(number - 1, draws - 1)).to(values.device)
+        summed, weighed = chance.cumsum(0) - chance, (chance * ordered).cumsum(0) - chance * ordered
+        of_present = torch.empty_like(ordered).scatter_(0, place, ordered * summed - weighed)
+        gain[present] = of_present.clamp(min=0.0)
+    return gained
+
+
 def spread(
     values: Float64[Tensor, "steps samples"], counts: Bool[Tensor, "steps samples"]
 ) -> Float64[Tensor, " steps"]:
@@ -204,7 +231,10 @@ def credit(
         case "moving-average" | "recent-mean":
             advantage = remembered.advantage(episode_returns, counts, problem)
         case "leave-one-out":
-            advantage = leave_one_out(episode_returns, counts)
+            one = config.draws == 1
+            advantage = (
+                leave_one_out(episode_returns, counts) if one else best_of_draws(episode_returns, counts, config.draws)
+            )
             shared = leave_one_out(episode_returns, counts, placements)
         case "critic":
             if values is None:

@@ -19,11 +19,15 @@ from gnnplace.result import Evaluator, Planner, StepResult
 
 @dataclass(frozen=True, eq=False)
 class Proposals:
-    """One step of an episode: placements, their results (empty if not evaluated), and a critic's values before it."""
+    """One step of an episode: placements, their results (empty if not evaluated), and a critic's values before it.
+
+    Placements of a step that only looks are of no sample.
+    """
 
     placements: tuple[Placement, ...]
     results: tuple[StepResult, ...]
     values: Float[Tensor, " samples"] | None = None
+    looks: bool = False
 
 
 class Scored(NamedTuple):
@@ -93,14 +97,15 @@ def _episode(
     tape: Tape,
     results: Callable[[int, tuple[Placement, ...], bool], tuple[StepResult, ...]],
 ) -> tuple[Proposals, ...]:
-    state, steps = policy.reset(problem, tape.samples), list[Proposals]()
+    state, steps, looks = policy.reset(problem, tape.samples), list[Proposals](), asks(policy).looks
     while state is not None:
         if steps:
             tape.next_step()
         values = policy.value(state) if isinstance(policy, Critic) else None
         feedback = steps[-1].results if steps and steps[-1].results else None
         placements, state = policy.step(state, tape, feedback)
-        steps.append(Proposals(placements, results(len(steps), placements, state is None), values))
+        found = results(len(steps), placements, state is None) if placements else ()
+        steps.append(Proposals(placements, found, values, len(steps) < looks))
     return tuple(steps)
 
 
@@ -136,8 +141,8 @@ def best_of(policy: Policy, samples: int, evaluate: Evaluator, generator: torch.
 
 
 def evaluated(episode: Sequence[Proposals]) -> list[tuple[Placement, StepResult]]:
-    """The placements of an episode that were evaluated, with their results."""
-    return [pair for step in episode for pair in zip(step.placements, step.results, strict=False)]
+    """The placements of an episode's samples that were evaluated, with their results."""
+    return [pair for step in episode if not step.looks for pair in zip(step.placements, step.results, strict=False)]
 
 
 class BestSample(NamedTuple):
@@ -155,6 +160,7 @@ def best_sample(episode: Sequence[Proposals]) -> BestSample:
     proposed = (
         (placement, number, sample)
         for number, step in enumerate(episode)
+        if not step.looks
         for sample, placement in enumerate(step.placements)
     )
     return next(BestSample(sample, number, *best) for placement, number, sample in proposed if placement is best[0])
