@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import with_config
 
-from gnnplace.choices import ProtocolName
+from gnnplace.choices import CopiesName, ProtocolName
 from gnnplace.config.algorithms import AlgorithmConfig, ReinforceConfig
 from gnnplace.config.training import TrainingConfig
 from gnnplace.corpus.splits import FIXED
@@ -22,6 +22,7 @@ from gnnplace.transformations.parallelism import Parallelism
 TrackingName = Literal["mlflow", "none"]
 EvaluateName = Literal["simulated", "measured"]
 SPLITS = ("train", "validation", "test")
+COPIES = ("together", "free", "fetched")  # the forms of a step without replicas
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,10 @@ class SelectionConfig:
         drawn_clusters: how many clusters are drawn for each graph besides
         synthetic: how many synthetic graphs are added, with the costs of the chosen graphs' ops, each on a drawn
             cluster
-        most_ops: the largest graph that is chosen; 0 = any
+        most_ops: the largest step that is chosen, the ops of all its micro-batches together; 0 = any
+        micro_batches: every graph makes a step of each of these numbers of micro-batches; empty = the step of
+            `parallelism`
+        copies: where the copies of an op may stand in these steps, each of "together", "free", "fetched"
     """
 
     splits: tuple[str, ...] = ()
@@ -65,6 +69,8 @@ class SelectionConfig:
     drawn_clusters: int = 0
     synthetic: int = 0
     most_ops: int = 0
+    micro_batches: tuple[int, ...] = ()
+    copies: tuple[CopiesName, ...] = ("together",)
 
     def __post_init__(self) -> None:
         between(0, MOST_OF_A_STEP, "", drawn_clusters=self.drawn_clusters, synthetic=self.synthetic)
@@ -75,6 +81,13 @@ class SelectionConfig:
         for lineage in (*self.lineages, *self.without):
             if lineage not in FIXED:
                 raise ValueError(f"lineages: {strict_json.unknown('lineage', lineage, tuple(FIXED))}")
+        for number in self.micro_batches:
+            at_least(1, "", micro_batches=number)
+        if self.micro_batches and not set(self.copies) & set(COPIES):
+            raise ValueError(f"copies: none of {', '.join(COPIES)} is named, so there is no step to choose")
+        for name in self.copies:
+            if name not in COPIES:
+                raise ValueError(f"copies: {strict_json.unknown('way to place copies here', name, COPIES)}")
         if self.splits and not (self.clusters or self.drawn_clusters or self.synthetic):
             raise ValueError("clusters: none is named or drawn, so there is nothing to place graphs on")
 
@@ -150,6 +163,11 @@ class RunConfig:
         if self.evaluate == "measured" and (self.corpus.splits or self.validation.splits):
             raise ValueError(
                 "evaluate: 'measured' needs workloads, which graphs of the corpus are not; set corpus.splits to []"
+            )
+        if self.parallelism.micro_batches > 1 and (self.corpus.micro_batches or self.validation.micro_batches):
+            raise ValueError(
+                f"parallelism.micro_batches: {self.parallelism.micro_batches}, and the corpus names its own numbers; "
+                "name one of both"
             )
         several = self.parallelism.micro_batches > 1
         if several and (self.corpus.synthetic or self.validation.synthetic):

@@ -43,17 +43,20 @@ MOST_DRAWN = 10**6  # numbers of clusters for synthetic graphs
 
 
 def selected(config: SelectionConfig, seed: int, step: Parallelism = ONE_MICRO_BATCH) -> tuple[Problem, ...]:
-    """The problems that a configuration selects, graph by graph: each graph's `step`, and synthetic graphs.
+    """The problems that a configuration selects, graph by graph: each graph's steps, and synthetic graphs.
 
-    The clusters drawn for a graph depend on its name and the seed. Raises ValueError for a graph without such a step.
+    The steps are those of the configuration's micro-batches, or else `step`. The clusters drawn for a graph depend on
+    its name and the seed. Raises ValueError for a graph without such a step.
     """
     clusters = [sources.cluster(name) for name in config.clusters] if config.splits else []
     problems, chosen = [], [entry for entry in manifest.entries() if _is_chosen(entry, config)]
     for entry in chosen:
         if clusters or config.drawn_clusters:
-            graph, first = step.of(manifest.graph(entry.name)), zlib.crc32(f"{seed}/{entry.name}".encode())
+            first = zlib.crc32(f"{seed}/{entry.name}".encode())
             machines = [*clusters, *(drawn(first + number) for number in range(config.drawn_clusters))]
-            problems += [roofline.problem(graph, machine) for machine in machines]
+            for form in _steps(entry, config, step):
+                graph = form.of(manifest.graph(entry.name))
+                problems += [roofline.problem(graph, machine) for machine in machines]
     if config.splits and not chosen:
         raise ValueError("corpus: no graph is in these splits and lineages and small enough")
     donors = [manifest.graph(entry.name) for entry in chosen] if config.synthetic else []
@@ -62,8 +65,19 @@ def selected(config: SelectionConfig, seed: int, step: Parallelism = ONE_MICRO_B
 
 def counted(config: SelectionConfig) -> tuple[int, int]:
     """The number of problems of corpus graphs, and of synthetic ones; no graph is read."""
-    graphs = sum(_is_chosen(entry, config) for entry in manifest.entries())
-    return graphs * (len(config.clusters) + config.drawn_clusters), config.synthetic if graphs else 0
+    chosen = [entry for entry in manifest.entries() if _is_chosen(entry, config)]
+    steps = sum(len(_steps(entry, config, ONE_MICRO_BATCH)) for entry in chosen)
+    return steps * (len(config.clusters) + config.drawn_clusters), config.synthetic if chosen else 0
+
+
+def _steps(entry: manifest.Entry, config: SelectionConfig, step: Parallelism) -> tuple[Parallelism, ...]:
+    """The steps of a graph, those above `most_ops` left out. Copies don't matter to a step of one micro-batch."""
+    most = config.most_ops // entry.ops if config.most_ops else max(config.micro_batches, default=1)
+    several = {
+        Parallelism(number, copies) for number in config.micro_batches if number <= most for copies in config.copies
+    }
+    forms = {form if form.micro_batches > 1 else ONE_MICRO_BATCH for form in several}
+    return tuple(sorted(forms, key=lambda form: (form.micro_batches, form.copies))) if config.micro_batches else (step,)
 
 
 def _synthetic(donors: Sequence[ComputationGraph], seed: int, number: int) -> Problem:
