@@ -72,6 +72,7 @@ class HierarchicalConfig(PolicyConfig):
         temperature: T of the Placer's logits
         bases: candidates for the base schedule that is observed (with observed devices): the fastest device alone, then
             list schedules; each is an evaluation, and 0 = no base
+        rounds: how often an episode places all groups; from the second round on, its best placement so far is the base
         base_logit: what the logit of the base's device is at first, before C and T
         units: what is grouped
         schedule: how ops are ordered within devices
@@ -95,6 +96,7 @@ class HierarchicalConfig(PolicyConfig):
     bound: float = 5.0
     temperature: float = 10.0
     bases: int = 0
+    rounds: int = 1
     base_logit: float = 0.0
     units: UnitsName = "ops"
     schedule: Schedule = "critical-path"
@@ -116,6 +118,8 @@ class HierarchicalConfig(PolicyConfig):
                 "policy.devices: 'observed' is the Placer's, and there is none with policy.grouper 'none'; choose "
                 "'names'"
             )
+        if self.rounds > 1 and not self.bases:
+            raise ValueError("policy.rounds: later rounds observe a base schedule; set policy.bases")
         if self.bases and self.devices == "names":
             raise ValueError("policy.bases: the base is an observation; set policy.devices to 'observed'")
         if self.grouper == "scheduled" and not self.bases:
@@ -173,7 +177,7 @@ class HierarchicalConfig(PolicyConfig):
         groups = self._group_encoder(shape, ops)
         return Hierarchical(
             op_encoder=ops, grouper=grouper, group_encoder=groups, placer=self._placer(groups.width, shape.devices),
-            groupings=groupings, sharpness=self.sharpness, bases=self.bases,
+            groupings=groupings, sharpness=self.sharpness, bases=self.bases, rounds=self.rounds,
             units=self.units, schedule=self.schedule,
         )  # fmt: skip
 

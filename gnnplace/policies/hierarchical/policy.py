@@ -42,7 +42,8 @@ class HierarchicalState(NamedTuple):
     grouping: Int[Tensor, "1 units"] | None  # None where a Grouper decides, or before the base is known
     allowed: Bool[Tensor, "units devices"]
     problem: Problem | None = None  # of an episode; what is kept of a problem does not refer to it
-    tried: tuple[Placement, ...] | None = None  # the candidates for a base, once they are proposed
+    round: int = 0  # rounds that have been placed
+    tried: tuple[Placement, ...] | None = None  # the placements of the step before; None before the first
 
 
 class Hierarchical(nn.Module):
@@ -67,7 +68,8 @@ class Hierarchical(nn.Module):
     only decision that is not the policy's. A named empty group may stand anywhere.
 
     With `bases` candidates for a base schedule (`placing.base`), a first step of an episode proposes them, and the
-    best of them is observed from then on; its placement is none of the policy's.
+    best of them is observed; its placement is none of the policy's. An episode has `rounds`: from the second on, the
+    best placement so far of all samples is the base.
 
     Learns from the summed log-probability of both decisions (eqs. 4 and 6). It can imitate a placement (`choices`), and
     its Grouper a clustering (`grouping_target`). After that imitation a Grouper is unsure of many ops, and independent
@@ -84,6 +86,7 @@ class Hierarchical(nn.Module):
         groupings: int = 1,
         sharpness: float = 1.0,
         bases: int = 0,
+        rounds: int = 1,
         units: UnitsName = "ops",
         schedule: Schedule = "critical-path",
     ) -> None:
@@ -92,9 +95,11 @@ class Hierarchical(nn.Module):
             raise ValueError("op_encoder: a learned grouper reads op embeddings, so it needs one")
         self.op_encoder, self.grouper, self.group_encoder, self.placer = op_encoder, grouper, group_encoder, placer
         self.groupings, self.sharpness, self.units, self.schedule = groupings, sharpness, units, schedule
-        self.bases = bases
+        self.bases, self.rounds = bases, rounds
         if bases:
             self.feedback, self.looks = "timeline", 1
+        if rounds > 1:
+            self.evaluates = "every"
         self._constants = ProblemConstants(self._state)
 
     def reset(self, problem: Problem, samples: int) -> HierarchicalState:
@@ -120,33 +125,45 @@ class Hierarchical(nn.Module):
     def step(
         self, state: HierarchicalState, choose: Choose, feedback: Sequence[StepResult] | None
     ) -> tuple[tuple[Placement, ...], HierarchicalState | None]:
-        """One placement for each sample. If a base is observed, the step before proposes its candidates."""
+        """One placement for each sample. If a base is observed, a first step proposes its candidates."""
         if self.bases and state.tried is None:
             assert state.problem is not None and state.tables is not None
             known = state.tables.base is not None
             tried = () if known else candidates(state.problem, self.bases, self.schedule)
             return tried, state._replace(tried=tried)
         state = self._with_base(state, feedback)
+        placements = self._placed(state, choose)
+        round_ = state.round + 1
+        return placements, None if round_ == self.rounds else state._replace(round=round_, tried=placements)
+
+    def _placed(self, state: HierarchicalState, choose: Choose) -> tuple[Placement, ...]:
+        """All decisions of a round."""
         embeddings = self._embeddings(state)
         grouping = self._group(state, embeddings, choose, self.sharpness)
         queue = self._turns(state, grouping)
         groups = in_turn(self.group_encoder(state.groups, grouping, self._read(embeddings)), queue.order)
         of_group = by_label(place(self.placer, self.placer.encode(groups), queue, state.samples, choose), queue.order)
         device = of_group.gather(1, grouping.repeat_interleave(state.samples // len(grouping), 0))
-        return unit_placements(state.units, soft_placement(device, state.allowed), self.schedule), None
+        return unit_placements(state.units, soft_placement(device, state.allowed), self.schedule)
 
     def _with_base(self, state: HierarchicalState, feedback: Sequence[StepResult] | None) -> HierarchicalState:
-        """The state with the base that the results of its candidates show; it is kept for the problem."""
+        """The state with the best of the last step's placements as the base, if it is better than the one before.
+
+        The base of the first round is kept for the problem.
+        """
         if not state.tried:
             return state
         assert state.problem is not None and state.tables is not None
         if not feedback:
             raise ValueError("policy.bases: a base is observed, so this policy needs an evaluator")
-        base = best_base(state.problem, state.units, state.tried, feedback)
-        tables = state.tables._replace(base=base)
+        before = state.tables.base
+        base = best_base(state.problem, state.units, state.tried, feedback, before)
+        if base is before:
+            return state
         fixed = None if isinstance(self.grouper, Grouper) else self.grouper.of(state.problem, state.units, base)
-        informed = state._replace(tables=tables, grouping=fixed, tried=())
-        self._constants.keep(state.problem, informed._replace(samples=1, problem=None, tried=None))
+        informed = state._replace(tables=state.tables._replace(base=base), grouping=fixed)
+        if not state.round:
+            self._constants.keep(state.problem, informed._replace(samples=1, problem=None, tried=None))
         return informed
 
     def group(self, state: HierarchicalState, choose: Choose) -> Int[Tensor, "leading units"]:

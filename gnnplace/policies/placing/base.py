@@ -26,7 +26,7 @@ from gnnplace.moves.situation import Situation, situation
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.states import fastest_device
 from gnnplace.problems import Problem
-from gnnplace.result import StepResult, score
+from gnnplace.result import Score, StepResult, score
 from gnnplace.units.units import Units, UnitsName
 
 BASE_OBSERVATIONS = (*NAMES, "stays")
@@ -54,6 +54,7 @@ class Base(NamedTuple):
     terrain: Terrain
     unit: Int64[np.ndarray, " moved"]
     work_ns: Int64[np.ndarray, "moved devices"]
+    score: Score
 
     def units(self, count: int) -> Int64[np.ndarray, " units"]:
         """The device with most of each of a policy's `count` units' work in the base."""
@@ -83,18 +84,29 @@ def candidates(problem: Problem, count: int, schedule: Schedule) -> tuple[Placem
     return around.placement(alone, schedule), *lists
 
 
-def best_base(problem: Problem, units: Units, tried: Sequence[Placement], results: Sequence[StepResult]) -> Base:
-    """The best of placements with their results. Raises ValueError if none of them has a timeline."""
+def best_base(
+    problem: Problem,
+    units: Units,
+    tried: Sequence[Placement],
+    results: Sequence[StepResult],
+    before: Base | None = None,
+) -> Base:
+    """The best of placements with their results, or the base `before` if none is better.
+
+    Raises ValueError if there is none, and none of the placements has a timeline.
+    """
     around = neighbourhood(problem)
-    ran = [number for number, result in enumerate(results) if result.timeline is not None]
-    if not ran:
+    scores = {number: score(problem, each) for number, each in enumerate(results) if each.timeline is not None}
+    if before is None and not scores:
         raise ValueError(f"{problem.cluster.name}: nothing that could be observed runs: {results[0].infeasible}")
-    best = min(ran, key=lambda number: score(problem, results[number]))
+    best = min(scores, key=lambda number: scores[number], default=0)
+    if before is not None and (not scores or before.score <= scores[best]):
+        return before
     device = around.start(tried[best])
     unit = np.zeros(around.closure.num_units, np.int64)
     unit[around.closure.unit] = units.unit
     seen = situation(problem, around, device, results[best])
-    return Base(device, seen, around.terrain, unit, around.work_ns)
+    return Base(device, seen, around.terrain, unit, around.work_ns, scores[best])
 
 
 def _shares(of_moved: Int64[np.ndarray, " moved"], base: Base, count: int) -> np.ndarray:
