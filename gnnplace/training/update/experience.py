@@ -90,16 +90,17 @@ def _rewards(
 ) -> tuple[Float64[Tensor, "steps samples"], Bool[Tensor, "steps samples"]]:
     """The rewards of all steps, and whether their placements could run.
 
-    A step that is not evaluated for a reward has 0.
+    A step that is not evaluated for a reward has 0, and its samples could run if those of the last step could.
     """
     number, every = len(episode[-1].placements), asks(policy).evaluates == "every"
     rewards, valid = [], []
     for step in episode:
-        results: Sequence[StepResult] = step.results if every or step is episode[-1] else ()
+        rewarded = (every and not step.looks) or step is episode[-1]
+        results: Sequence[StepResult] = step.results if rewarded else ()
         step_rewards = [
             reward.of(result, config, lesson.reference_ns, lesson.problem.cluster.memory_bytes) for result in results
         ]
         rewards.append(step_rewards or [0.0] * number)
-        valid.append([result.infeasible is None for result in results] or [True] * number)
-    values, ran = torch.tensor(rewards, dtype=torch.float64), torch.tensor(valid)
-    return values, ran if every else ran[-1:].expand_as(ran).clone()
+        valid.append([result.infeasible is None for result in results])
+    last = valid[-1] or [True] * number
+    return torch.tensor(rewards, dtype=torch.float64), torch.tensor([each or last for each in valid])
