@@ -83,7 +83,7 @@ class SelectionConfig:
                 raise ValueError(f"lineages: {strict_json.unknown('lineage', lineage, tuple(FIXED))}")
         for number in self.micro_batches:
             at_least(1, "", micro_batches=number)
-        if self.micro_batches and not set(self.copies) & set(COPIES):
+        if self.micro_batches and not self.copies:
             raise ValueError(f"copies: none of {', '.join(COPIES)} is named, so there is no step to choose")
         for name in self.copies:
             if name not in COPIES:

@@ -1,5 +1,7 @@
 """What a command line names to learn from replaces what a file of settings names; nothing else does, and what stays is counted."""
 
+import re
+
 import pytest
 
 from gnnplace.complaints import UsageError
@@ -97,3 +99,36 @@ def test_problems_are_counted_as_they_are_chosen():
         f"trains on {number} problems ({number - 5} of the corpus, 5 synthetic); validates with {held_out} others; "
         f"places {number} in the end"
     )
+
+
+STEPS = (
+    "--corpus.splits=[test]",
+    "--corpus.clusters=[k40-2]",
+    "--corpus.lineages=[recommender]",
+    "--corpus.drawn_clusters=0",
+    "--corpus.synthetic=0",
+)
+
+
+def test_corpus_graphs_make_steps_of_several_micro_batches_up_to_a_size():
+    config = settings("hierarchical", *STEPS, "--corpus.micro_batches=[1, 2]", "--corpus.copies=[together, free]", "--corpus.most_ops=1200")
+    chosen = problems.simulated(config, quiet=True)
+    assert len(chosen) == sum(map(int, re.findall(r"trains on (\d+)", problems.summary(config))))
+    one = {problem.graph.name for problem in chosen if problem.graph.micro_batches == 1}
+    two = [problem.graph for problem in chosen if problem.graph.micro_batches == 2]
+    assert one and two and {graph.copies.placed for graph in two} == {"together", "free"}
+    assert len(two) < 2 * len(one) and max(graph.num_ops for graph in two) <= 1200
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--corpus.micro_batches=[0]",), "micro_batches: 0 is below 1"),
+        (("--corpus.micro_batches=[2]", "--corpus.copies=[whole]"), "copies: 'whole'"),
+        (("--corpus.micro_batches=[2]", "--parallelism.micro_batches=2"), "parallelism.micro_batches: 2, and the corpus names its own"),
+    ],
+)
+def test_micro_batches_of_the_corpus_are_checked(options, message):
+    with pytest.raises(UsageError) as caught:
+        settings("hierarchical", *STEPS, *options)
+    assert message in str(caught.value) and "\n" not in str(caught.value)

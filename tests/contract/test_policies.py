@@ -17,7 +17,7 @@ from gnnplace.costs import roofline
 from gnnplace.placement import Placement
 from gnnplace.placement import check as legal
 from gnnplace.policies.hierarchical.config import HierarchicalConfig
-from gnnplace.policies.protocol import Imitates
+from gnnplace.policies.protocol import Imitates, asks
 from gnnplace.policies.registry import POLICIES
 from gnnplace.policies.tape import Tape
 from gnnplace.simulator.simulator import simulate
@@ -102,7 +102,7 @@ def test_choices_make_the_placement_with_equal_devices_named_by_first_use(config
     placement = Placement(np.array([1, 1, 1, 0, 0, 0], dtype=np.int32))
     policy = testing.built(config, of)
     assert isinstance(policy, Imitates) == (getattr(config, "grouper", None) != "none")
-    if isinstance(policy, Imitates):
+    if isinstance(policy, Imitates) and not asks(policy).looks:
         tape = Tape.recorded([policy.choices(of, placement)] * getattr(config, "iterations", 1))
         again = rollout(policy, of, tape, testing.evaluator(policy))[-1].placements[0]
         assert tape.log_probability().isfinite().all()

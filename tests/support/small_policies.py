@@ -20,6 +20,7 @@ SMALL = {
             {"grouper": "random", "devices": "observed"},
             {"kinds": "canonical"},
             {"neighbours": "messages", "kinds": "canonical", "devices": "observed"},
+            {"neighbours": "messages", "features": "costs", "devices": "observed", "grouper": "scheduled", "bases": 3, "rounds": 2},
         ]
     ],
     "improver": [ImproverConfig(width=16, rounds=4, drawn=30)],

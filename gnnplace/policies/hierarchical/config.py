@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, assert_never
 
-from gnnplace.knobs import MOST_LAYERS, MOST_WIDTH, above, between
+from gnnplace.knobs import MOST_LAYERS, MOST_OF_A_STEP, MOST_WIDTH, above, at_least, between
 from gnnplace.placement import Schedule
 from gnnplace.policies.encoders.columns import Columns, CostColumns, CostOps, PaperColumns
 from gnnplace.policies.encoders.encoder import GroupEncoder, OpEncoder, by_switches
@@ -73,7 +73,7 @@ class HierarchicalConfig(PolicyConfig):
         bases: candidates for the base schedule that is observed (with observed devices): the fastest device alone, then
             list schedules; each is an evaluation, and 0 = no base
         rounds: how often an episode places all groups; from the second round on, its best placement so far is the base
-        base_logit: what the logit of the base's device is at first, before C and T
+        base_logit: what the base's device adds to a logit at first, before C and T, at least 0
         units: what is grouped
         schedule: how ops are ordered within devices
     """
@@ -112,6 +112,9 @@ class HierarchicalConfig(PolicyConfig):
             width=self.width,
         )
         between(0, MOST_LAYERS, "policy.", encoder_rounds=self.encoder_rounds)
+        between(0, MOST_OF_A_STEP, "policy.", bases=self.bases)
+        between(1, MOST_OF_A_STEP, "policy.", rounds=self.rounds)
+        at_least(0, "policy.", base_logit=self.base_logit)
         above(0, "policy.", bound=self.bound, temperature=self.temperature, sharpness=self.sharpness)
         if self.grouper == "none" and self.devices == "observed":
             raise ValueError(

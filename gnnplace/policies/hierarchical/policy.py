@@ -128,8 +128,8 @@ class Hierarchical(nn.Module):
         """One placement for each sample. If a base is observed, a first step proposes its candidates."""
         if self.bases and state.tried is None:
             assert state.problem is not None and state.tables is not None
-            known = state.tables.base is not None
-            tried = () if known else candidates(state.problem, self.bases, self.schedule)
+            observed = state.tables.base is not None
+            tried = () if observed else candidates(state.problem, self.bases, self.schedule)
             return tried, state._replace(tried=tried)
         state = self._with_base(state, feedback)
         placements = self._placed(state, choose)
@@ -224,6 +224,8 @@ class Hierarchical(nn.Module):
         A group whose members stand on several devices, as fixed ones do, is put where most of their work stands.
         """
         state = self.reset(problem, 1)
+        if state.grouping is None and not self.learns_groups:
+            raise ValueError("policy.grouper: groups within the devices of a base are unknown before its step")
         order = decision_order(problem, state.units)
         device = np.empty(len(order), np.int64)
         device[order] = by_first_use(problem, devices_of_units(problem, state.units, placement)[order])

@@ -58,6 +58,11 @@ def check(policy: Policy, learning: Learning) -> None:
         raise ValueError(
             f"training.warm_start.updates: {type(policy).__name__} cannot imitate a placement; set it to 0"
         )
+    if training.warm_start.updates and asks(policy).looks:
+        raise ValueError(
+            f"training.warm_start.updates: {type(policy).__name__} observes a base first, which imitating a placement "
+            "does not evaluate; set it to 0"
+        )
     brought = [objective.name for objective in learning.objectives]
     for name in POLICY_PHASES:
         if getattr(training, name).updates and name not in brought:

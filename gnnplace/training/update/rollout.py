@@ -104,8 +104,8 @@ def _episode(
         values = policy.value(state) if isinstance(policy, Critic) else None
         feedback = steps[-1].results if steps and steps[-1].results else None
         placements, state = policy.step(state, tape, feedback)
-        found = results(len(steps), placements, state is None) if placements else ()
-        steps.append(Proposals(placements, found, values, len(steps) < looks))
+        evaluations = results(len(steps), placements, state is None) if placements else ()
+        steps.append(Proposals(placements, evaluations, values, len(steps) < looks))
     return tuple(steps)
 
 

@@ -1,10 +1,21 @@
 """Returns, moving average, leave-one-out, spread and the cut-off, by hand."""
 
+from itertools import combinations, product
+
 import pytest
 import torch
 
 from gnnplace.config.training import CreditConfig
-from gnnplace.training.update.credit import MovingAverage, RecentMean, counted, credit, leave_one_out, returns, spread
+from gnnplace.training.update.credit import (
+    MovingAverage,
+    RecentMean,
+    best_of_draws,
+    counted,
+    credit,
+    leave_one_out,
+    returns,
+    spread,
+)
 
 
 def row(*values):
@@ -150,3 +161,44 @@ def test_invalid_samples_count_before_the_cut_off_and_not_from_it_on():
     assert counted(valid, updates=499, cut_off=500).tolist() == [[True, True]]
     assert counted(valid, updates=500, cut_off=500).tolist() == [[True, False]]
     assert counted(valid, updates=10**6, cut_off=None).tolist() == [[True, True]]
+
+
+@pytest.mark.parametrize("draws", [2, 3, 5])
+def test_the_gain_of_a_draw_is_what_it_adds_to_the_best_of_others_on_average(draws):
+    values, counts = row(0.3, -1.0, 7.0, 2.0, 2.0, -0.5, 1.0), torch.tensor([[True, True, False, True, True, True, True]])
+    gained = best_of_draws(values, counts, draws)[0]
+    present = [number for number in range(7) if counts[0, number]]
+    for number in present:
+        others = list(combinations([other for other in present if other != number], draws - 1))
+        gains = [max(0.0, float(values[0, number] - max(values[0, other] for other in some))) for some in others]
+        assert float(gained[number]) == pytest.approx(sum(gains) / len(others), abs=1e-12)
+    assert gained[2] == 0
+
+
+def test_fewer_samples_than_draws_gain_nothing():
+    assert best_of_draws(row(1.0, 2.0), everyone(row(1.0, 2.0)), 3).tolist() == [[0, 0]]
+
+
+def test_under_the_gains_of_draws_the_gradient_is_that_of_the_expected_best():
+    """Over all draws of four samples of three options: the mean of sum gain * grad log p, times draws / samples."""
+    logits, worth, draws, samples = torch.tensor([0.2, -0.4, 0.7], dtype=torch.float64, requires_grad=True), (1.0, 3.0, 0.0), 2, 4
+    chance = logits.softmax(0)
+    best = sum(chance[a] * chance[b] * max(worth[a], worth[b]) for a, b in product(range(3), repeat=2))
+    (exact,) = torch.autograd.grad(best, logits)
+    estimate = torch.zeros(3, dtype=torch.float64)
+    for drawn in product(range(3), repeat=samples):
+        gained = best_of_draws(row(*(worth[option] for option in drawn)), torch.ones(1, samples, dtype=torch.bool), draws)[0]
+        score = sum(gain * logits.log_softmax(0)[option] for gain, option in zip(gained, drawn, strict=True))
+        probability = float(torch.stack([chance[option] for option in drawn]).prod().detach())
+        estimate += probability * torch.autograd.grad(score, logits)[0] * draws / samples
+    torch.testing.assert_close(estimate, exact)
+
+
+def test_credit_of_several_draws_is_their_gain_and_shared_decisions_keep_the_mean():
+    rewards = row(1.0, 2.0, 4.0, 8.0)
+    config = CreditConfig(draws=2, normalise=False)
+    given = credit(rewards, everyone(rewards), config, MovingAverage(), 0, placements=2)
+    assert given.advantage.tolist() == best_of_draws(rewards, everyone(rewards), 2).tolist()
+    assert given.shared.tolist() == leave_one_out(rewards, everyone(rewards), 2).tolist()
+    with pytest.raises(ValueError, match=r"training\.credit\.draws: 2 is of baseline leave-one-out"):
+        CreditConfig(draws=2, baseline="none", normalise=False)
