@@ -48,7 +48,7 @@ class RandomGrouping:
     options: int
     seed: int
 
-    def of(self, problem: Problem, units: Units, base: Base | None) -> Int[Tensor, "1 units"]:
+    def of(self, problem: Problem, units: Units, base: Base | None = None) -> Int[Tensor, "1 units"]:
         """The group of each unit of a problem."""
         generator = torch.Generator().manual_seed(self.seed)
         return torch.randint(self.options, (1, units.num_units), generator=generator)
@@ -60,7 +60,7 @@ class ClusteredGrouping:
 
     options: int
 
-    def of(self, problem: Problem, units: Units, base: Base | None) -> Int[Tensor, "1 units"]:
+    def of(self, problem: Problem, units: Units, base: Base | None = None) -> Int[Tensor, "1 units"]:
         """The group of each unit of a problem."""
         return torch.from_numpy(clustering(problem, units, self.options))[None]
 
@@ -71,7 +71,7 @@ class ScheduledGrouping:
 
     options: int
 
-    def of(self, problem: Problem, units: Units, base: Base | None) -> Int[Tensor, "1 units"] | None:
+    def of(self, problem: Problem, units: Units, base: Base | None = None) -> Int[Tensor, "1 units"] | None:
         """The group of each unit of a problem; None before the base is known."""
         if base is None:
             return None
