@@ -6,7 +6,6 @@ import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from gnnplace.choices import BEST, SEARCH, SearchName
@@ -75,7 +74,8 @@ def _add_planner_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--checkpoint",
         metavar="PATH",
-        help=f"a trained policy: its greedy placement, among others with --planner {BEST}",
+        help="a trained policy, by its file or by the name of one that comes with gnnplace (hierarchical-gnn): its "
+        f"greedy placement, among others with --planner {BEST}",
     )
     options.add_samples_argument(parser)
     parser.add_argument(
@@ -304,13 +304,13 @@ def _one(problem: Problem, stages: Stages | None, chosen: argparse.Namespace) ->
 def _policy(chosen: argparse.Namespace, start: Placement | None) -> Source:
     import hashlib
 
-    from gnnplace.training.run import zero_shot  # imports PyTorch, which planners don't need
+    from gnnplace.training.run import checkpoint, zero_shot  # import PyTorch, which planners don't need
 
     evaluations = None if chosen.planner == BEST else chosen.evaluations
     policy = zero_shot.planner(chosen.checkpoint, chosen.seed, chosen.samples, evaluations)
     if start is not None:
         policy = policy.starting(start)
-    checksum = hashlib.sha256(Path(chosen.checkpoint).read_bytes()).hexdigest()
+    checksum = hashlib.sha256(checkpoint.located(chosen.checkpoint).read_bytes()).hexdigest()
     return Source({policy.name: policy}, policy.encoder, checksum)
 
 

@@ -20,6 +20,7 @@ from lightning.fabric.plugins import CheckpointIO
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from gnnplace import package_data
 from gnnplace.formats import atomic, strict_json, tensor_files
 from gnnplace.policies.protocol import Renamed
 from gnnplace.training.run import checkpoint_documents
@@ -88,12 +89,19 @@ class PolicyWeights:
     weights: Mapping[str, Tensor]
 
 
-def policy_of(path: str | os.PathLike[str]) -> PolicyWeights:
-    """The policy of a checkpoint.
+def located(checkpoint: str | os.PathLike[str]) -> Path:
+    """The file of a checkpoint: a path, or the name of one that comes with the package, such as `hierarchical-gnn`."""
+    path = Path(checkpoint)
+    shipped = package_data.folder("checkpoints") / f"{path}{SUFFIX}"
+    return shipped if path.name == str(path) and not path.exists() and shipped.exists() else path
+
+
+def policy_of(checkpoint: str | os.PathLike[str]) -> PolicyWeights:
+    """The policy of a checkpoint, by its path or its name.
 
     Raises ValueError (one line) if it is damaged or of another version, OSError where unreadable.
     """
-    path = Path(path)
+    path = located(checkpoint)
     document, metadata, tensors = _read(path)
     prefix = POLICY[document["version"]]
     weights = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
@@ -148,7 +156,8 @@ def todays(weights: Mapping[str, T], policy: object, prefix: str = "") -> dict[s
 def _read(path: Path) -> tuple[dict[str, Any], OwnDocument, dict[str, Tensor]]:
     """The metadata of a file, the learner's part of it, and the tensors."""
     if not path.exists():
-        raise ValueError(f"{path}: there is no checkpoint")
+        names = ", ".join(sorted(each.stem for each in package_data.folder("checkpoints").glob(f"*{SUFFIX}")))
+        raise ValueError(f"{path}: there is no checkpoint; those that come with gnnplace are {names}")
     document, tensors = tensor_files.read(path, "pt")
     try:
         return document, checkpoint_documents.own(document), tensors
