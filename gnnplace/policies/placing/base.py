@@ -40,7 +40,7 @@ def _plain(units_name: UnitsName, view: int) -> Settings:
     )
 
 
-FIRST = (_plain("weights", OWN_END), _plain("coarse", LOADS), _plain("ops", MESSAGES), _plain("coarse", MESSAGES))
+FIRST = (_plain("weights", OWN_END), _plain("coarse", LOADS), _plain("weights", MESSAGES), _plain("ops", MESSAGES))
 
 
 class Base(NamedTuple):

@@ -79,6 +79,15 @@ class SafetensorsIO(CheckpointIO):
         Path(path).unlink(missing_ok=True)
 
 
+def save_policy(
+    path: str | os.PathLike[str], policy: nn.Module, description: Mapping[str, Any], updates_done: int
+) -> None:
+    """Writes a policy alone, as `policy_of` reads it: no run can go on from it. Raises OSError."""
+    weights = {f"policy.{name}": value for name, value in policy.state_dict().items()}
+    own = {"description": dict(description), "updates_done": updates_done}
+    SafetensorsIO().save_checkpoint({OWN: own, "state_dict": weights}, path)
+
+
 @dataclass(frozen=True, eq=False)
 class PolicyWeights:
     """A policy in a checkpoint: weights by name, the run's description (plain data), and the number of updates."""
