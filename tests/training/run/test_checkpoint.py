@@ -16,7 +16,7 @@ from gnnplace.placement import Placement
 from gnnplace.policies.unit_placer.policy import UnitPlacer, UnitPlacerConfig
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.run.assemble import Interrupt, fit
-from gnnplace.training.run.checkpoint import FILE, SafetensorsIO, policy_of, restore_policy
+from gnnplace.training.run.checkpoint import FILE, SafetensorsIO, located, policy_of, restore_policy, save_policy
 from gnnplace.training.update.best import BestPlacements
 
 
@@ -149,6 +149,26 @@ def test_a_damaged_file_is_refused(tmp_path, content):
         policy_of(tmp_path / "c")
     with pytest.raises(ValueError, match="there is no checkpoint"):
         policy_of(tmp_path / "missing")
+
+
+def test_a_checkpoint_that_comes_with_the_package_has_a_name(tmp_path, monkeypatch):
+    shipped = policy_of("improver")
+    assert shipped.path.name == "improver.safetensors" and shipped.updates_done > 0
+    with pytest.raises(ValueError, match=r"improvr: there is no checkpoint; those that come with gnnplace are .*improver, "):
+        policy_of("improvr")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "improver").write_bytes(b"a file of that name comes first")
+    assert str(located("improver")) == "improver" and str(located("a/improver")) == "a/improver"
+
+
+def test_a_policy_alone_is_saved_and_no_run_goes_on_from_it(tmp_path):
+    trained = unit_learner(settings(updates=1))
+    save_policy(tmp_path / "p", trained.policy, trained.description, 7)
+    found = policy_of(tmp_path / "p")
+    assert found.updates_done == 7 and found.weights.keys() == trained.policy.state_dict().keys()
+    assert all(torch.equal(value, found.weights[name]) for name, value in trained.policy.state_dict().items())
+    with pytest.raises(ValueError, match="holds a policy alone, and no run that can go on"):
+        SafetensorsIO().load_checkpoint(tmp_path / "p")
 
 
 def test_a_slower_best_does_not_replace_what_an_interrupted_run_wrote():
