@@ -21,6 +21,7 @@ SMALL = {
             {"kinds": "canonical"},
             {"neighbours": "messages", "kinds": "canonical", "devices": "observed"},
             {"neighbours": "messages", "features": "costs", "devices": "observed", "grouper": "scheduled", "bases": 3, "rounds": 2},
+            {"neighbours": "messages", "features": "costs", "devices": "observed", "grouper": "parsed"},
         ]
     ],
     "improver": [ImproverConfig(width=16, rounds=4, drawn=30)],

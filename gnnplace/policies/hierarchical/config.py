@@ -28,6 +28,7 @@ from gnnplace.policies.hierarchical.grouper import (
     RandomGrouping,
     ScheduledGrouping,
 )
+from gnnplace.policies.hierarchical.parsed import ParsingGrouper
 from gnnplace.policies.hierarchical.policy import Hierarchical, Ungrouped
 from gnnplace.policies.placing.base import BASE_OBSERVATIONS, STAYS
 from gnnplace.policies.placing.observations import OBSERVATIONS
@@ -59,7 +60,8 @@ class HierarchicalConfig(PolicyConfig):
         aggregate: what a node of the GNNs hears of its neighbours: their "mean", or "several": mean, sum, largest and
             standard deviation
         groups_apart: whether the mean of a graph's groups is subtracted from the GNN's embedding of each
-        grouper: "learned"; "clustered" = METIS's parts of each graph; "scheduled" = METIS's parts within each device of
+        grouper: "learned"; "parsed" = pieces that the best edges join, scored by a network that a clustering teaches;
+            "clustered" = METIS's parts of each graph; "scheduled" = METIS's parts within each device of
             the base schedule; "random" = fixed random groups; "none" = a device for each unit from the same network,
             no Placer
         groups: how many groups
@@ -87,7 +89,7 @@ class HierarchicalConfig(PolicyConfig):
     encoder_rounds: int = 3
     aggregate: Aggregate = "mean"
     groups_apart: bool = True
-    grouper: Literal["learned", "clustered", "scheduled", "random", "none"] = "learned"
+    grouper: Literal["learned", "parsed", "clustered", "scheduled", "random", "none"] = "learned"
     groups: int = 256
     hidden: int = 64
     activation: Activation = "relu"
@@ -168,6 +170,9 @@ class HierarchicalConfig(PolicyConfig):
                 return self._hierarchical(shape, self._read(shape), ClusteredGrouping(self.groups), 1)
             case "scheduled":
                 return self._hierarchical(shape, self._read(shape), ScheduledGrouping(self.groups), 1)
+            case "parsed":
+                ops = self._op_encoder(shape)
+                return self._hierarchical(shape, ops, ParsingGrouper(ops.width, self.groups, hidden=self.hidden), 1)
             case "learned":
                 ops = self._op_encoder(shape)
                 return self._hierarchical(shape, ops, self._grouper(ops, self.groups), groupings)
@@ -175,7 +180,11 @@ class HierarchicalConfig(PolicyConfig):
                 assert_never(self.grouper)
 
     def _hierarchical(
-        self, shape: PolicyShape, ops: OpEncoder | None, grouper: Grouper | FixedGrouping, groupings: int
+        self,
+        shape: PolicyShape,
+        ops: OpEncoder | None,
+        grouper: Grouper | ParsingGrouper | FixedGrouping,
+        groupings: int,
     ) -> Hierarchical:
         groups = self._group_encoder(shape, ops)
         return Hierarchical(

@@ -18,6 +18,7 @@ from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.clustering import clustering, groups_within
 from gnnplace.policies.encoders.encoder import GroupEncoder, OpEncoder
 from gnnplace.policies.hierarchical.grouper import FixedGrouping, Grouper
+from gnnplace.policies.hierarchical.parsed import ParsedGraph, ParsingGrouper
 from gnnplace.policies.placing.base import best_base, candidates
 from gnnplace.policies.placing.group_tables import TablesOfUnits, tables_of_units
 from gnnplace.policies.placing.placer import Placer, Seq2Seq
@@ -41,6 +42,7 @@ class HierarchicalState(NamedTuple):
     tables: TablesOfUnits | None  # None where devices have names
     grouping: Int[Tensor, "1 units"] | None  # None where a Grouper decides, or before the base is known
     allowed: Bool[Tensor, "units devices"]
+    parses: ParsedGraph | None  # what a ParsingGrouper reads
     problem: Problem | None = None  # of an episode; what is kept of a problem does not refer to it
     round: int = 0  # rounds that have been placed
     tried: tuple[Placement, ...] | None = None  # the placements of the step before; None before the first
@@ -80,7 +82,7 @@ class Hierarchical(nn.Module):
         self,
         *,
         op_encoder: OpEncoder | None,
-        grouper: Grouper | FixedGrouping,
+        grouper: Grouper | ParsingGrouper | FixedGrouping,
         group_encoder: GroupEncoder,
         placer: Placer,
         groupings: int = 1,
@@ -91,7 +93,7 @@ class Hierarchical(nn.Module):
         schedule: Schedule = "critical-path",
     ) -> None:
         super().__init__()
-        if op_encoder is None and isinstance(grouper, Grouper):
+        if op_encoder is None and isinstance(grouper, nn.Module):
             raise ValueError("op_encoder: a learned grouper reads op embeddings, so it needs one")
         self.op_encoder, self.grouper, self.group_encoder, self.placer = op_encoder, grouper, group_encoder, placer
         self.groupings, self.sharpness, self.units, self.schedule = groupings, sharpness, units, schedule
@@ -113,8 +115,10 @@ class Hierarchical(nn.Module):
         ops = None if self.op_encoder is None else self.op_encoder.constants(problem, grouped)
         groups = self.group_encoder.constants(problem, grouped)
         tables = None if isinstance(self.placer, Seq2Seq) else tables_of_units(problem, grouped)
-        fixed = None if isinstance(self.grouper, Grouper) else self.grouper.of(problem, grouped, None)
-        return HierarchicalState(1, grouped, ops, groups, tables, fixed, torch.from_numpy(allowed(problem, grouped)))
+        parses = self.grouper.constants(problem, grouped) if isinstance(self.grouper, ParsingGrouper) else None
+        fixed = None if isinstance(self.grouper, nn.Module) else self.grouper.of(problem, grouped, None)
+        may = torch.from_numpy(allowed(problem, grouped))
+        return HierarchicalState(1, grouped, ops, groups, tables, fixed, may, parses)
 
     def widen_ranges(self, problems: Sequence[Problem]) -> None:
         states = [self.reset(problem, 1) for problem in problems]
@@ -139,9 +143,10 @@ class Hierarchical(nn.Module):
     def _placed(self, state: HierarchicalState, choose: Choose) -> tuple[Placement, ...]:
         """All decisions of a round."""
         embeddings = self._embeddings(state)
-        grouping = self._group(state, embeddings, choose, self.sharpness)
+        grouping, inner = self._group(state, embeddings, choose, self.sharpness)
         queue = self._turns(state, grouping)
-        groups = in_turn(self.group_encoder(state.groups, grouping, self._read(embeddings)), queue.order)
+        embedded = self.group_encoder(state.groups, grouping, self._read(embeddings))
+        groups = in_turn(embedded if inner is None else embedded * inner, queue.order)
         of_group = by_label(place(self.placer, self.placer.encode(groups), queue, state.samples, choose), queue.order)
         device = of_group.gather(1, grouping.repeat_interleave(state.samples // len(grouping), 0))
         return unit_placements(state.units, soft_placement(device, state.allowed), self.schedule)
@@ -160,20 +165,28 @@ class Hierarchical(nn.Module):
         base = best_base(state.problem, state.units, state.tried, feedback, before)
         if base is before:
             return state
-        fixed = None if isinstance(self.grouper, Grouper) else self.grouper.of(state.problem, state.units, base)
+        fixed = None if isinstance(self.grouper, nn.Module) else self.grouper.of(state.problem, state.units, base)
         informed = state._replace(tables=state.tables._replace(base=base), grouping=fixed)
         if not state.round:
             self._constants.keep(state.problem, informed._replace(samples=1, problem=None, tried=None))
         return informed
 
     def group(self, state: HierarchicalState, choose: Choose) -> Int[Tensor, "leading units"]:
-        """The first decision alone, from the Grouper's logits as they are."""
-        return self._group(state, self._embeddings(state), choose, 1.0)
+        """The first decision alone, from the Grouper's logits as they are; of a ParsingGrouper whether each edge is kept."""
+        if isinstance(self.grouper, ParsingGrouper):
+            assert state.parses is not None
+            return choose("edge", self.grouper(self._embeddings(state), state.parses)[None])
+        return self._group(state, self._embeddings(state), choose, 1.0)[0]
 
     @property
     def learns_groups(self) -> bool:
         """Whether groups are a Grouper's."""
         return isinstance(self.grouper, Grouper)
+
+    @property
+    def teaches_groups(self) -> bool:
+        """Whether groups are of weights, which a clustering can teach."""
+        return isinstance(self.grouper, nn.Module)
 
     def grouping_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters of the op encoder and of the Grouper."""
@@ -200,21 +213,41 @@ class Hierarchical(nn.Module):
         embeddings: Float[Tensor, "units width"] | None,
         choose: Choose,
         sharpness: float,
-    ) -> Int[Tensor, "leading units"]:
+    ) -> tuple[Int[Tensor, "leading units"], Float[Tensor, "1 groups 1"] | None]:
+        """The groups of units; and what the embeddings of parsed groups are multiplied by."""
         if state.grouping is not None:
-            return state.grouping
+            return state.grouping, None
+        if isinstance(self.grouper, ParsingGrouper):
+            return self._parsed(state, embeddings, choose)
         assert isinstance(self.grouper, Grouper)
         recorded = choose.given("group")
         leading = math.gcd(state.samples, self.groupings) if recorded is None else len(recorded)
-        return choose("group", (sharpness * self.grouper(embeddings)).expand(leading, -1, -1))
+        return choose("group", (sharpness * self.grouper(embeddings)).expand(leading, -1, -1)), None
 
-    def grouping_target(self, problem: Problem) -> Mapping[str, Int[Tensor, "1 units"]]:
-        """The clustering of a problem's units (`clustering.py`) as choices of "group"; none where groups are fixed."""
-        if not self.learns_groups:
+    def _parsed(
+        self, state: HierarchicalState, embeddings: Float[Tensor, "units width"] | None, choose: Choose
+    ) -> tuple[Int[Tensor, "1 units"], Float[Tensor, "1 groups 1"]]:
+        """The groups that edges make, which a tape keeps: weights determine them, so their log-probability is 0."""
+        assert isinstance(self.grouper, ParsingGrouper) and embeddings is not None and state.parses is not None
+        logits, recorded = self.grouper(embeddings, state.parses), choose.given("group")
+        group = self.grouper.groups(logits, state.parses) if recorded is None else recorded
+        certain = nn.functional.one_hot(group, self.grouper.options).bool()
+        group = choose("group", torch.zeros(certain.shape, device=group.device), certain)
+        return group, self.grouper.inner(logits, state.parses, group)
+
+    def grouping_target(self, problem: Problem) -> Mapping[str, Int[Tensor, "1 questions"]]:
+        """The clustering of a problem's units (`clustering.py`) as choices of "group", or of the edges that it keeps.
+
+        None where groups are fixed.
+        """
+        if not self.teaches_groups:
             return {}
         state = self.reset(problem, 1)
-        group = clustering(problem, state.units, self.grouper.options)
-        return {"group": torch.from_numpy(group)[None].to(state.allowed.device)}
+        group = torch.from_numpy(clustering(problem, state.units, self.grouper.options)).to(state.allowed.device)
+        if state.parses is None:
+            return {"group": group[None]}
+        src, dst = state.parses.edges
+        return {"edge": (group[src] == group[dst]).long()[None]}
 
     def choices(self, problem: Problem, placement: Placement) -> Mapping[str, Tensor]:
         """Groups that cut each device's units by its share of the work, and each group's device.
@@ -224,7 +257,7 @@ class Hierarchical(nn.Module):
         A group whose members stand on several devices, as fixed ones do, is put where most of their work stands.
         """
         state = self.reset(problem, 1)
-        if state.grouping is None and not self.learns_groups:
+        if state.grouping is None and not self.teaches_groups:
             raise ValueError("policy.grouper: groups within the devices of a base are unknown before its step")
         order = decision_order(problem, state.units)
         device = np.empty(len(order), np.int64)

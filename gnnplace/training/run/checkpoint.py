@@ -84,8 +84,8 @@ def save_policy(
 ) -> None:
     """Writes a policy alone, as `policy_of` reads it: no run can go on from it. Raises OSError."""
     weights = {f"policy.{name}": value for name, value in policy.state_dict().items()}
-    own = {"description": dict(description), "updates_done": updates_done}
-    SafetensorsIO().save_checkpoint({OWN: own, "state_dict": weights}, path)
+    of_learner = {"description": dict(description), "updates_done": updates_done}
+    SafetensorsIO().save_checkpoint({OWN: of_learner, "state_dict": weights}, path)
 
 
 @dataclass(frozen=True, eq=False)
