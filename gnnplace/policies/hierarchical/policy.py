@@ -172,7 +172,7 @@ class Hierarchical(nn.Module):
         return informed
 
     def group(self, state: HierarchicalState, choose: Choose) -> Int[Tensor, "leading units"]:
-        """The first decision alone, from the Grouper's logits as they are; of a ParsingGrouper whether each edge is kept."""
+        """The first decision alone, from the Grouper's logits as they are; of parsed groups which edges are kept."""
         if isinstance(self.grouper, ParsingGrouper):
             assert state.parses is not None
             return choose("edge", self.grouper(self._embeddings(state), state.parses)[None])
