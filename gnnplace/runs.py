@@ -39,7 +39,7 @@ def load_policy(checkpoint: PathText, *, samples: int = 0, evaluations: int | No
 
     It gives its greedy placement, or the fastest of that and of `samples` samples.
 
-    An improver improves random list schedules instead, with 64 `evaluations` by default. Raises ValueError (one line)
+    An improver improves list schedules instead, with 64 `evaluations` by default. Raises ValueError (one line)
     for a checkpoint that is damaged or of another version.
     """
     from gnnplace.training.run import zero_shot

@@ -3,7 +3,7 @@
     python -m experiments.zero_shot.run --part test [--checkpoint PATH] [--evaluations N] [--seeds N]
 
 Each cell is a problem and a seed: what each method has after 24, 64, 256, ... evaluations in all, in ns. The methods share their start, the
-fastest of 23 random list schedules, repaired where none fits (`own` starts), or the fastest device alone (`single`). Problems are those
+fastest of 23 list schedules, repaired where none fits (`own` starts), or the fastest device alone (`single`). Problems are those
 with room: the best heuristic, the best of all planners but searches, which simulates about 150 candidates, takes at least 1.05 times the
 bound. Parts:
 

@@ -84,15 +84,27 @@ def _of(problem: Problem) -> _Constants:
 
 
 def list_schedule(
-    problem: Problem, settings: Settings, generator: np.random.Generator, schedule: Schedule = "critical-path"
+    problem: Problem,
+    settings: Settings,
+    generator: np.random.Generator,
+    schedule: Schedule = "critical-path",
+    *,
+    rank_ns: Float[np.ndarray, " ops"] | None = None,
+    added_ns: Int64[np.ndarray, "ops devices"] | None = None,
 ) -> Placement:
-    """The placement of one list schedule. Raises ValueError if a unit is allowed on no device."""
+    """The placement of one list schedule.
+
+    `rank_ns` replaces the ranks of the settings; their noise stays. `added_ns` is a further penalty on each op's finish
+    time by device. Raises ValueError if a unit is allowed on no device.
+    """
     constants = _of(problem)
     grouping = units(problem.graph, settings.units_name)
     used = constants.accelerators[: max(1, round(min(1.0, settings.share) * len(constants.accelerators)))]
+    rank_ns = _rank_ns(constants, settings) if rank_ns is None else rank_ns
+    penalties = [each for each in (added_ns, _staged_ns(problem, constants, settings, used)) if each is not None]
     guide = Guide(
-        sequence(problem.graph, _priority(constants, settings, generator)),
-        _added_ns(problem, constants, settings, used),
+        sequence(problem.graph, _priority(constants, settings, rank_ns, generator)),
+        sum(penalties[1:], penalties[0]) if penalties else None,
     )
     given = instance(problem, grouping, _devices(problem, grouping, settings, used), guide, settings.kept)
     return Placement(expand(grouping, schedule_units(given, settings.view)[0]), schedule)
@@ -116,19 +128,26 @@ def _devices(
     return np.where(some.any(axis=1, keepdims=True), some, fast)
 
 
-def _priority(constants: _Constants, settings: Settings, generator: np.random.Generator) -> Float[np.ndarray, " ops"]:
-    longest = float(constants.upward_ns.max(initial=0))
-    rank = longest - constants.downward_ns if settings.downward else constants.upward_ns
+def _rank_ns(constants: _Constants, settings: Settings) -> Float[np.ndarray, " ops"]:
+    if settings.downward:
+        return float(constants.upward_ns.max(initial=0)) - constants.downward_ns
+    return constants.upward_ns
+
+
+def _priority(
+    constants: _Constants, settings: Settings, rank_ns: Float[np.ndarray, " ops"], generator: np.random.Generator
+) -> Float[np.ndarray, " ops"]:
+    """The ranks with the noise of the settings."""
     if not settings.disturbed:
-        return rank
+        return rank_ns
     if settings.by_unit:
         noise = generator.gumbel(size=constants.coarse.num_units)[constants.coarse.unit]
     else:
-        noise = generator.gumbel(size=len(rank))
-    return rank + settings.disturbed * longest * noise
+        noise = generator.gumbel(size=len(rank_ns))
+    return rank_ns + settings.disturbed * float(constants.upward_ns.max(initial=0)) * noise
 
 
-def _added_ns(
+def _staged_ns(
     problem: Problem, constants: _Constants, settings: Settings, used: Int64[np.ndarray, " used"]
 ) -> Int64[np.ndarray, "ops devices"] | None:
     """The penalty of each op on each device other than that of its stage; None without one. Stages have equal work."""

@@ -9,13 +9,13 @@ from jaxtyping import Float, Int32
 
 from gnnplace.cluster import NO_CHANNEL
 from gnnplace.compiled import kernel
-from gnnplace.graph import NONE
 from gnnplace.moves.neighbourhood import Devices, Neighbourhood
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult, Timeline
 from gnnplace.schedules.arrivals import arrivals
 from gnnplace.schedules.critical_chain import waiting
 from gnnplace.schedules.ranks import NOTHING
+from gnnplace.schedules.tails import tail_ns
 
 WINDOWS = 256  # of a step, for the idle time of devices
 # The kinds of time on the critical chain: of ops that waited for their device or for an input, and of transfers that
@@ -61,7 +61,6 @@ def situation(problem: Problem, around: Neighbourhood, device: Devices, result: 
     last = int(timeline.end_ns.argmax())
     chain = waits.chain(last)
     chain_ns, chain_load_ns = _chain_times(on, problem.num_devices, chain, waits, int(timeline.end_ns[last]))
-    order = np.argsort(timeline.start_ns)
     start_ns, end_ns = timeline.start_ns.astype(np.float64), timeline.end_ns.astype(np.float64)
     return Situation(
         device=on,
@@ -69,7 +68,7 @@ def situation(problem: Problem, around: Neighbourhood, device: Devices, result: 
         start_ns=start_ns,
         end_ns=end_ns,
         ready_ns=waits.ready_ns.astype(np.float64),
-        tail_ns=_tails(terrain.delays, on, order, start_ns, end_ns, arrive.time_ns),
+        tail_ns=tail_ns(problem, on, timeline, arrive),
         chain_ns=chain_ns,
         readers=_readers(terrain.delays, len(terrain.output_op), on),
         busy_ns=_busy(on, problem.num_devices, start_ns, end_ns, float(end_ns[last])),
@@ -114,28 +113,6 @@ def _chain_times(device, num_devices, chain, waits, end_ns):
             if node >= ops and after < ops:
                 times[after, RECEIVES] += time_ns
     return times, load
-
-
-@kernel
-@no_type_check
-def _tails(delays, device, order, start_ns, end_ns, arrive_ns):
-    """The longest path from the end of each op to the end of the step, over edges and over the device's next op.
-
-    An edge takes the time that it took in the timeline.
-    """
-    tail_ns, following = np.zeros(len(order)), np.full(delays.time_ns.shape[1], NONE)
-    for place in range(len(order) - 1, -1, -1):
-        op = order[place]
-        longest = 0.0
-        for edge in range(delays.out_ptr[op], delays.out_ptr[op + 1]):
-            reader = delays.edges[edge].dst
-            longest = max(longest, arrive_ns[edge] - end_ns[op] + end_ns[reader] - start_ns[reader] + tail_ns[reader])
-        after = following[device[op]]
-        if after != NONE and start_ns[after] >= end_ns[op]:
-            longest = max(longest, end_ns[after] - start_ns[after] + tail_ns[after])
-        tail_ns[op] = longest
-        following[device[op]] = op
-    return tail_ns
 
 
 @kernel

@@ -60,7 +60,7 @@ class Searches:
 def improved(
     problem: Problem, evaluate: Evaluator, rank: Rank, seed: int, budget: Budget, start: Placement | None = None
 ) -> Placement:
-    """The result of a climb from `start`, or from random list schedules, that ranks moves by `rank`.
+    """The result of a climb from `start`, or from list schedules, that ranks moves by `rank`.
 
     `path_estimate` takes turns with `rank`.
     """

@@ -31,12 +31,15 @@ def test_it_keeps_to_its_budget(evaluations):
     found = improve(posed, watched(asked), np.random.default_rng(0), budget=budget)
     assert check(posed, found) is None
     assert sum(count for count, _ in asked) == budget.spent <= evaluations
-    lists = sum(count for count, timeline in asked if not timeline)
-    assert lists <= min(LISTS, 0.375 * evaluations)
+    assert all(timeline for _, timeline in asked)
+    lists = Budget(evaluations=evaluations)
+    own_start(posed, simulate, np.random.default_rng(0), lists)
+    assert lists.spent <= min(LISTS, 0.375 * evaluations)
     assert evaluations < 5 or budget.spent == evaluations
 
 
-def test_a_start_is_improved_and_no_list_schedule_is_asked_then():
+def test_a_start_is_improved_and_no_list_schedule_is_drawn_then(monkeypatch):
+    monkeypatch.setattr(improving, "own_start", None)
     posed, asked = chains(5, 6, 3), []
     start = Placement(np.zeros(30, dtype=np.int32))
     found = improve(posed, watched(asked), np.random.default_rng(0), budget=Budget(evaluations=40), start=start)
@@ -57,7 +60,7 @@ def test_where_no_list_schedule_fits_the_one_that_overflows_least_is_repaired(mo
     posed = problem(ComputationGraph.from_ops("layers", ops, [(i, 0, i + 1) for i in range(23)]), equal_gpus(2, memory_bytes=18_000))
     full, more = (Placement(np.where(np.arange(24) < last, 1, 0).astype(np.int32)) for last in (2, 0))
     proposed = cycle([more, full])
-    monkeypatch.setattr(improving, "list_schedules", lambda *given: lambda: next(proposed))
+    monkeypatch.setattr(improving, "list_schedule", lambda *given: next(proposed))
     budget = Budget(evaluations=64)
     start = own_start(posed, simulate, np.random.default_rng(0), budget)
     overflows, fits = simulate(posed, [full, start])

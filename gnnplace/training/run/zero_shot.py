@@ -24,7 +24,7 @@ from gnnplace.training.update.rollout import decode, fastest, sampled
 class ZeroShot:
     """A policy as a planner: its greedy placement, or the fastest of that and of `samples` samples.
 
-    A policy that guides a search improves `start` or random list schedules instead, `evaluations` in all
+    A policy that guides a search improves `start` or list schedules instead, `evaluations` in all
     (`baselines.improve`).
     """
 
