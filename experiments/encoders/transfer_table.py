@@ -51,13 +51,13 @@ def overall(rows: Rows, others: Mapping[str, Cell], families: Mapping[str, str])
     for label, times in rows.items():
         found = [time for each in times.values() for time in each]
         ratios = [_shown(compared(times, base), families) for base in bases.values()]
-        every, room = _on_one_device(times, others, 0.0), _on_one_device(times, others, ROOM)
+        every, room = on_one_device(times, others, 0.0), on_one_device(times, others, ROOM)
         lines.append([label, *ratios, every, room, f"{sum(time is None for time in found)} of {len(found)}"])
     columns = ["on one device", f"where a heuristic is over {ROOM - 1:.0%} faster", "infeasible"]
     return results.markdown_table(["planner", *(f"/ {label}" for label in bases), *columns], lines)
 
 
-def _on_one_device(times: Times, others: Mapping[str, Cell], room: float) -> str:
+def on_one_device(times: Times, others: Mapping[str, Cell], room: float) -> str:
     """How many placements take what the best single device takes, on problems where a heuristic is so much faster than that."""
     near = [
         time is not None and 1 / ALONE <= time / others[name]["one_device_ns"] <= ALONE

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from experiments import results
 from experiments.cells import Cell
 from experiments.encoders.intervals import Times, compared, geometric
+from experiments.encoders.transfer_table import on_one_device
 
-ROOM, FASTER, ALONE = 1.05, 1.05, 1.01
+ROOM, FASTER = 1.05, 1.05
 WAYS = {"greedy": "greedy", "sample": "one sample", "best": "best of 64 evaluations", "moved": "and 400 of the improver"}
 
 
@@ -40,16 +41,21 @@ def _set(kind: str, others: Mapping[str, Cell], computed: Mapping[str, Cell]) ->
             shown = [over(times) for times in rows.values()]
             greedy = [time for times in rows["greedy"].values() for time in times]
             lines.append(
-                [f"{name}, {stage}", *shown, _alone(rows["greedy"], others), f"{sum(time is None for time in greedy)} of {len(greedy)}"]
+                [
+                    f"{name}, {stage}",
+                    *shown,
+                    on_one_device(rows["greedy"], others, FASTER),
+                    f"{sum(time is None for time in greedy)} of {len(greedy)}",
+                ]
             )
     controlled = {
         name: {label: cell["controls"][name] for label, cell in others.items()} for name in next(iter(others.values()))["controls"]
     }
     for name, times in controlled.items():
-        lines.append([name, "", "", over(times), "", _alone(times, others), _unfit(times.values())])
+        lines.append([name, "", "", over(times), "", on_one_device(times, others, FASTER), _unfit(times.values())])
     for name, key in (("the base that is observed", "base_ns"), ("the best single device", "one_device_ns"), ("the bound", "bound_ns")):
         single: Times = {label: [cell[key]] for label, cell in others.items()}
-        lines.append([name, over(single), "", "", "", _alone(single, others), _unfit(single.values())])
+        lines.append([name, over(single), "", "", "", on_one_device(single, others, FASTER), _unfit(single.values())])
     header = [f"{kind}: {len(others)} problems", *WAYS.values(), "on one device where a heuristic is 5 % faster", "infeasible"]
     return results.markdown_table(header, lines)
 
@@ -57,14 +63,3 @@ def _set(kind: str, others: Mapping[str, Cell], computed: Mapping[str, Cell]) ->
 def _unfit(every: Sequence[Sequence[int | None]] | object) -> str:
     times = [time for each in every for time in each]  # type: ignore[attr-defined]
     return f"{sum(time is None for time in times)} of {len(times)}"
-
-
-def _alone(times: Times, others: Mapping[str, Cell]) -> str:
-    """How many placements take what the best single device takes, of problems where a heuristic is so much faster than that."""
-    near = [
-        time is not None and 1 / ALONE <= time / others[label]["one_device_ns"] <= ALONE
-        for label, each in times.items()
-        for time in each
-        if others[label]["one_device_ns"] > FASTER * others[label]["heuristic_ns"]
-    ]
-    return f"{sum(near)} of {len(near)}"

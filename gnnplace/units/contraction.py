@@ -31,7 +31,7 @@ def contract(
         first, second = _mergeable(graph, unit, rule)
         if not len(first):
             break  # the remaining units have different device rules
-        merged = _merge_under(first, second, load, min(cap, total), count - limit)[unit]
+        merged = merge_under(first, second, load, min(cap, total), count - limit)[unit]
         unit = np.unique(merged, return_inverse=True)[1].reshape(-1)
         cap *= 2
     return unit
@@ -61,7 +61,7 @@ def _mergeable(
 
 @kernel
 @no_type_check
-def _merge_under(first, second, load, cap, surplus):
+def merge_under(first, second, load, cap, surplus):
     """Merges pairs in order, at most `surplus` of them, if the load of the merged unit is at most `cap`."""
     into = np.arange(len(load))
     held = load.copy()

@@ -11,19 +11,19 @@ multiplied by the mean probability that its inner edges are kept (by 1 without s
 
 from __future__ import annotations
 
-from typing import NamedTuple, no_type_check
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int, Int64
 from torch import Tensor, nn
 
-from gnnplace.compiled import kernel
 from gnnplace.policies.clustering import by_time
 from gnnplace.policies.features import EDGE_FEATURES, edges_with_features
 from gnnplace.policies.glorot import glorot
 from gnnplace.problems import Problem
 from gnnplace.schedules.paths import UnitStarts, unit_starts
+from gnnplace.units.contraction import merge_under
 from gnnplace.units.units import Units
 
 CUT, KEPT = 0, 1
@@ -86,42 +86,11 @@ def joined(
     scores the first edge comes first.
     """
     order = np.argsort(-score, kind="stable")
-    part = np.arange(len(work))
-    for share in (*SHARES, np.inf):
-        part = _joined(edges[:, order], part, work, share * work.sum() / groups, groups)
-        if len(np.unique(part)) <= groups:
-            break
+    each = np.maximum(1, work.astype(np.int64))
+    part, load = np.arange(len(work)), each
+    for share in (*SHARES, float(groups)):
+        cap, surplus = int(share * load.sum() / groups), max(0, len(load) - groups)
+        label = merge_under(*part[edges[:, order]], load, cap, surplus)[part]
+        _, part = np.unique(label, return_inverse=True)
+        load = np.bincount(part, weights=each).astype(np.int64)
     return part
-
-
-@kernel
-@no_type_check
-def _joined(edges, part, work, most, groups):
-    """Kruskal's algorithm over edges in order; `part[u]` is the first unit of the part of unit u."""
-    root, load = part.copy(), np.zeros(len(part))
-    for unit in range(len(part)):
-        load[part[unit]] += work[unit]
-    left = 0
-    for unit in range(len(part)):
-        left += part[unit] == unit
-    for edge in range(edges.shape[1]):
-        if left <= groups:
-            break
-        a, b = edges[0, edge], edges[1, edge]
-        while root[a] != a:
-            root[a] = root[root[a]]
-            a = root[a]
-        while root[b] != b:
-            root[b] = root[root[b]]
-            b = root[b]
-        if a != b and load[a] + load[b] <= most:
-            first, second = min(a, b), max(a, b)
-            root[second] = first
-            load[first] += load[second]
-            left -= 1
-    for unit in range(len(part)):
-        at = unit
-        while root[at] != at:
-            at = root[at]
-        root[unit] = at
-    return root
