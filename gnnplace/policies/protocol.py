@@ -179,17 +179,14 @@ class GuidesSearch(Protocol):
 class SharesGroupings(Protocol):
     """A policy that draws `groupings` groupings for its samples, and places each of them several times.
 
-    `learns_groups`: whether it learns them from its samples. `teaches_groups`: whether they are of weights at all,
-    which a clustering can teach; others are random or fixed.
+    `learns_groups`: whether it learns them from its samples; others are random or fixed, or follow from weights that
+    a clustering alone teaches (then the policy has an attribute `teaches_groups`, which is True).
     """
 
     groupings: int
 
     @property
     def learns_groups(self) -> bool: ...
-
-    @property
-    def teaches_groups(self) -> bool: ...
 
 
 @runtime_checkable

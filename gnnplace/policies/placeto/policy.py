@@ -283,11 +283,6 @@ class Placeto(nn.Module):
         """Whether groups are a Grouper's."""
         return self.grouper is not None
 
-    @property
-    def teaches_groups(self) -> bool:
-        """Whether groups are a Grouper's."""
-        return self.grouper is not None
-
     def grouping_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters of the op encoder and of the Grouper; none if groups are fixed."""
         for part in (self.op_encoder, self.grouper):

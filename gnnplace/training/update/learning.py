@@ -72,7 +72,7 @@ def check(policy: Policy, learning: Learning) -> None:
 def _check_groups(policy: Policy, training: TrainingConfig) -> None:
     """Raises ValueError if groups are to be learned that can't be."""
     name = type(policy).__name__
-    fixed = isinstance(policy, SharesGroupings) and not policy.teaches_groups
+    fixed = isinstance(policy, SharesGroupings) and not getattr(policy, "teaches_groups", policy.learns_groups)
     learned = isinstance(policy, SharesGroupings) and policy.learns_groups
     if training.grouping.updates and not isinstance(policy, Groups):
         raise ValueError(f"training.grouping.updates: {name} has no groups to pre-train; set it to 0")

@@ -300,8 +300,8 @@ def test_entropy_is_of_devices_and_random_starts_are_uniform():
 
 def test_what_it_asks_for_follows_its_knobs():
     posed = chains(2, 2, 2)
-    assert asks(placeto(posed)) == ("none", "every")
-    assert asks(placeto(posed, evaluates="last", start_time=True)) == ("timeline", "last")
+    assert asks(placeto(posed)) == ("none", "every", 0)
+    assert asks(placeto(posed, evaluates="last", start_time=True)) == ("timeline", "last", 0)
     _, steps = episode(posed, placeto(posed, evaluates="last"))
     assert [len(step.results) for step in steps] == [0, 0, 0, 0, 4]
 
