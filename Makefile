@@ -12,10 +12,10 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 MISSION = build/mission
 train: $(VENV)/installed
 	rm -rf $(MISSION)
-	$(BIN)/python train.py --encoder gnn --runs $(MISSION) --training.problems_per_update 4 \
-	  --problems '[[squeezenet, k40-2], [resnet-18, mixed-4], [transformer-xl-2, k40-4], [gru-lm-inference, k40-2]]' \
-	  --training.grouping.updates 300 --training.updates 100 --algorithm.decisions mean
-	$(BIN)/gnnplace compare wavenet-2x18 --cluster v100-8 --checkpoint $(MISSION)/hierarchical-1/checkpoint.safetensors --samples 64
+	$(BIN)/python train.py --settings general --encoder gnn --runs $(MISSION) --training.problems_per_update 4 --training.updates 100 \
+	  --problems '[[squeezenet, k40-2], [resnet-18, mixed-4], [transformer-xl-2, k40-4], [gru-lm-inference, k40-2]]'
+	$(BIN)/gnnplace compare deepfm --cluster v100-8 --samples 30 \
+	  --checkpoint $(MISSION)/hierarchical-general-1/checkpoint.safetensors hierarchical-gnn-held-out
 
 # one thread of PyTorch for each of two workers; bytecode is kept, without which every process of the tests compiles all sources again
 PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
