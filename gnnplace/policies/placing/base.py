@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Bool, Float32, Int64
 
 from gnnplace.baselines.sampled_lists import Settings, drawn, list_schedule
 from gnnplace.baselines.scheduling.list_schedule import LOADS, MESSAGES, OWN_END
-from gnnplace.moves.columns import NAMES
+from gnnplace.moves.columns import CHANNEL_AFTER, LOAD_AFTER, NAMES, OVERFLOW_BEFORE
 from gnnplace.moves.drawing import Drawn
 from gnnplace.moves.features import features, work
 from gnnplace.moves.neighbourhood import Devices, Terrain, neighbourhood
@@ -40,6 +40,7 @@ def _plain(units_name: UnitsName, view: int) -> Settings:
     )
 
 
+FAR = 2.0  # times the base's step: a device or channel that is busy for so long can't be what others make up for
 FIRST = (_plain("weights", OWN_END), _plain("coarse", LOADS), _plain("weights", MESSAGES), _plain("ops", MESSAGES))
 
 
@@ -70,6 +71,17 @@ class Base(NamedTuple):
         scaled = squashed(seen.reshape(groups, devices, STAYS).astype(np.float64))
         stays = _shares(of_moved, self, groups)
         return np.concatenate([scaled, stays[..., None]], axis=-1).astype(np.float32)
+
+
+def useless(
+    rows: Float32[np.ndarray, "*shape base_observations"],
+) -> Bool[np.ndarray, "*shape"]:
+    """Moves after which a device or channel is busy for `FAR` times the step of the base, all else staying.
+
+    None counts as useless while a memory of the base overflows.
+    """
+    busy = np.maximum(rows[..., LOAD_AFTER], rows[..., CHANNEL_AFTER])
+    return (busy >= squashed(np.array([[FAR]]))[0, 0]) & (rows[..., OVERFLOW_BEFORE] == 0)
 
 
 def candidates(problem: Problem, count: int, schedule: Schedule) -> tuple[Placement, ...]:

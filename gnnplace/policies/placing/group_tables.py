@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
-from gnnplace.policies.placing.base import Base
+from gnnplace.policies.placing.base import Base, useless
 from gnnplace.policies.placing.observations import OBSERVATIONS, PartialPlacements, UnitTables
 from gnnplace.policies.placing.unit_tables import peers, unit_tables
 from gnnplace.problems import Problem
@@ -79,6 +79,9 @@ class PlacedGroups:
     Observations are those of the devices before each group; they are zeros before an empty group, whose device doesn't
     matter.
 
+    `useless` (`Bool[groupings groups devices]`, None without a base) is True where a group would make the step of the
+    base far longer (`base.useless`).
+
     `order` (`Int[groupings groups]`) is the order in which each grouping's groups are placed, empty ones last; `used`
     (`Bool[groupings groups]`) is True for the steps that place a group with members.
     """
@@ -97,12 +100,14 @@ class PlacedGroups:
             PartialPlacements(group_tables(constants, row, order[:count], groups), samples_each)
             for row, (order, count) in zip(rows, orders, strict=True)
         ]
-        self._base = None
+        self._base: Tensor | None = None
+        self.useless: Tensor | None = None
         if constants.base is not None:
             seen = np.stack(
                 [constants.base.rows(row, groups)[order] for row, (order, _) in zip(rows, orders, strict=True)]
             )
             self._base = torch.from_numpy(seen.repeat(samples_each, axis=0)).to(self._device)
+            self.useless = torch.from_numpy(useless(seen)).to(self._device)
 
     def observe(self) -> Float[Tensor, "samples devices observations"]:
         """The observations of each device for the next group."""

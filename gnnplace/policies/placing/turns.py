@@ -34,13 +34,18 @@ def turns(
 ) -> Turns:
     """The turns of groups: by label without tables, as in the paper; with tables by when the groups' work can start.
 
-    Empty groups come last then, and have no choice.
+    Empty groups come last then, and have no choice. With a base, devices on which a group would make its step far
+    longer are not allowed, if another one is.
     """
     may = group_allowed(grouping, legal, groups)
     if tables is None:
         return Turns(torch.arange(groups, device=grouping.device).expand(len(grouping), -1), may, None)
     placed = PlacedGroups(tables, grouping, groups, samples)
-    return Turns(placed.order, choiceless(in_turn(may, placed.order), placed.used), placed)
+    open_ = in_turn(may, placed.order)
+    if placed.useless is not None:
+        useful = open_ & ~placed.useless
+        open_ = torch.where(useful.any(-1, keepdim=True), useful, open_)
+    return Turns(placed.order, choiceless(open_, placed.used), placed)
 
 
 def choiceless(

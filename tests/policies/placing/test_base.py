@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from support.graphs import chains
+from support.graphs import chains, equal_gpus, op
 
+from gnnplace.costs.roofline import problem
+from gnnplace.graph import ComputationGraph
 from gnnplace.moves.drawing import Drawn
 from gnnplace.moves.features import features, work
 from gnnplace.moves.neighbourhood import neighbourhood
 from gnnplace.moves.ranking import squashed
 from gnnplace.placement import Placement
 from gnnplace.policies.hierarchical.config import HierarchicalConfig
-from gnnplace.policies.placing.base import BASE_OBSERVATIONS, FIRST, STAYS, best_base, candidates
+from gnnplace.policies.placing.base import BASE_OBSERVATIONS, FIRST, STAYS, best_base, candidates, useless
 from gnnplace.policies.tape import Tape
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.update.rollout import decode, evaluated, rollout, sampled
@@ -151,3 +155,17 @@ def test_a_policy_with_a_base_needs_an_evaluator():
 def test_knobs_that_need_a_base_say_so(knobs, message):
     with pytest.raises(ValueError, match=message):
         HierarchicalConfig(**knobs)
+
+
+def test_a_group_goes_nowhere_where_its_work_takes_twice_as_long_as_the_step():
+    """The second device is fifty times as slow: nothing may go there, but what stands there may stay."""
+    ops = [op(f"o{i}", time_ns=0) for i in range(4)]
+    ops = [replace(each, time_ns={"gpu:0": 100, "gpu:1": 5_000}) for each in ops]
+    posed = problem(ComputationGraph.from_ops("g", ops, []), equal_gpus(2))
+    alone = base_on(posed, [0, 0, 0, 0])
+    assert useless(alone.rows(np.arange(4), 4)).tolist() == [[False, True]] * 4
+    slow = base_on(posed, [0, 0, 0, 1])
+    assert not useless(slow.rows(np.arange(4), 4))[by_unit(posed, range(4)) == 3].any()
+    policy = policy_of(posed, base_logit=0.0)
+    for placement, _ in sampled(policy, posed, 8, simulate, torch.Generator().manual_seed(0)):
+        assert placement.device.tolist() == [0, 0, 0, 0]
