@@ -1,6 +1,7 @@
 """Every learned planner trained on the same problems for as long, then as a planner of problems that it never saw, beside controls.
 
     python -m experiments.zero_shot.policies [--rows ...] [--minutes 20] [--seeds 1] [--show]
+    python -m experiments.zero_shot.policies --again     # places anew with the weights in results/policies and the settings of the day
 
 Problems: graphs of the validation and test splits, no lineage of which is trained on: steps of one micro-batch on presets (`one`), of 4 and
 8 micro-batches with their copies together (`together`) and of 4 free ones (`free`); v100-8 is a cluster that no training saw. Opponents
@@ -42,7 +43,8 @@ from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
-from gnnplace.training.run.checkpoint import save_policy
+from gnnplace.training.run.checkpoint import policy_of, restore_policy, save_policy
+from gnnplace.training.run.description import of_checkpoint, shape_of
 from gnnplace.training.run.learner import Learner
 from gnnplace.training.run.selection import selected
 from gnnplace.training.update.data import Work
@@ -52,6 +54,7 @@ from gnnplace.transformations.parallelism import Parallelism
 
 HERE = Path(__file__).resolve().parent
 PATH = HERE / "results" / "policies.json"
+AGAIN = PATH.with_name("policies-again.json")
 UNSEEN = "v100-8"
 SPLITS = ("validation", "test")
 SETS: Mapping[str, tuple[tuple[str, ...], tuple[int, ...], CopiesName, int]] = {  # clusters, micro-batches, copies, most ops of a step
@@ -170,17 +173,31 @@ def trained(name: str, seed: int, minutes: float) -> Cell:
     began = process_time()
     learner, curve = training.train(chosen, lessons, [None] * len(lessons), first, until)
     description = learner.description | {"config": files.to_document(chosen)}
-    save_policy(
-        PATH.parent / "policies" / f"{name.replace(',', '').replace(' ', '-')}-{seed}.safetensors",
-        learner.policy,
-        description,
-        len(curve.updates),
-    )
+    save_policy(weights_of(name, seed), learner.policy, description, len(curve.updates))
     return {
         "problems": len(lessons), "updates": len(curve.updates), "seconds": process_time() - began, "untrained": first.cell,
         "trained": placed(learner.policy, problems, moves=True),
         "curve": blocks([update.get("mean_over_one_device") for update in curve.updates]),
     }  # fmt: skip
+
+
+def again(name: str, seed: int) -> Cell:
+    """Places what is held out with weights that were trained before, and with first weights, under a row's settings."""
+    row, problems = ROWS[name], {each.label: each.problem() for each in held_out()}
+    knobs, weights = config(row, seed).policy, policy_of(weights_of(name, seed))
+    described = of_checkpoint(weights)
+    restore_policy(weights, described.policy)
+    torch.manual_seed(seed)
+    first, trained_policy = (knobs.build(shape_of(weights), 1, seed).eval() for _ in range(2))
+    trained_policy.load_state_dict(described.policy.state_dict())
+    first.load_state_dict(dict(described.policy.named_buffers()), strict=False)  # the ranges of features in training
+    stages = {"untrained": placed(first, problems, moves=False), "trained": placed(trained_policy, problems, moves=True)}
+    return stages | {"updates": weights.updates_done}
+
+
+def weights_of(name: str, seed: int) -> Path:
+    """The file of a row's trained policy."""
+    return PATH.parent / "policies" / f"{name.replace(',', '').replace(' ', '-')}-{seed}.safetensors"
 
 
 def placed(policy: Policy[Any], problems: Mapping[str, Problem], *, moves: bool) -> Cell:
@@ -258,15 +275,23 @@ def jobs(rows: Sequence[str], seeds: int, minutes: float) -> dict[str, Job]:
     return policies | {f"opponents/{held.label}": (opponents, (held,)) for held in held_out()}
 
 
+def jobs_again(rows: Sequence[str], seeds: int) -> dict[str, Job]:
+    """A cell for each policy whose weights are there."""
+    return {f"again/{name}/{seed}": (again, (name, seed)) for seed in range(seeds) for name in rows if weights_of(name, seed).exists()}
+
+
 def main() -> None:
     parser = output.parser(__doc__)
     parser.add_argument("--rows", nargs="*", choices=ROWS, default=list(ROWS))
     parser.add_argument("--minutes", type=float, default=20, help="of a processor, for each training")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--again", action="store_true", help="place anew with the weights that were trained before")
     parser.add_argument("--show", action="store_true", help="only the table of the cells that are there")
     arguments = parser.parse_args()
     if arguments.show:
         computed = results.load(PATH)["cells"]
+    elif arguments.again:
+        computed = cells.compute(AGAIN, jobs_again(arguments.rows, arguments.seeds), {"sets": list(SETS)}) | results.load(PATH)["cells"]
     else:
         settings = {name: files.to_document(config(row, 0)) for name, row in ROWS.items()}
         computed = cells.compute(PATH, jobs(arguments.rows, arguments.seeds, arguments.minutes), settings | {"minutes": arguments.minutes})

@@ -10,6 +10,7 @@ from experiments.encoders.intervals import Times, compared, geometric
 from experiments.encoders.transfer_table import on_one_device
 
 ROOM, FASTER = 1.05, 1.05
+SHOWN = {"again": ", 16 candidates", "policy": ""}  # of cells of policies, by what their names begin with
 WAYS = {"greedy": "greedy", "sample": "one sample", "best": "best of 64 evaluations", "moved": "and 400 of the improver"}
 
 
@@ -34,15 +35,15 @@ def _set(kind: str, others: Mapping[str, Cell], computed: Mapping[str, Cell]) ->
         return str(geometric(compared(times, heuristic), families) or "-")
 
     lines = []
-    for name in dict.fromkeys(name.split("/")[1] for name in computed if name.startswith("policy/")):
-        seeds = [cell for key, cell in sorted(computed.items()) if key.startswith(f"policy/{name}/")]
+    for prefix, name in dict.fromkeys(tuple(key.split("/")[:2]) for key in sorted(computed) if key.split("/")[0] in SHOWN):
+        seeds = [cell for key, cell in sorted(computed.items()) if key.startswith(f"{prefix}/{name}/")]
         for stage in ("trained", "untrained"):
             rows = {way: {label: [cell[stage][label].get(way) for cell in seeds] for label in others} for way in WAYS}
             shown = [over(times) for times in rows.values()]
             greedy = [time for times in rows["greedy"].values() for time in times]
             lines.append(
                 [
-                    f"{name}, {stage}",
+                    f"{name}{SHOWN[prefix]}, {stage}",
                     *shown,
                     on_one_device(rows["greedy"], others, FASTER),
                     f"{sum(time is None for time in greedy)} of {len(greedy)}",

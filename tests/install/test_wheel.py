@@ -128,6 +128,7 @@ def test_a_wheel_holds_package_and_data_and_nothing_else(wheel):
         "configs/colocrl/tuned.yaml",
         "configs/go/published.yaml",
         "configs/go/tuned.yaml",
+        "configs/hierarchical/general.yaml",
         "configs/hierarchical/published.yaml",
         "configs/hierarchical/tuned.yaml",
         "configs/hsdag/published.yaml",
@@ -137,6 +138,8 @@ def test_a_wheel_holds_package_and_data_and_nothing_else(wheel):
         "configs/placeto/tuned.yaml",
         "configs/unit-placer/tuned.yaml",
         "checkpoints/README.md",
+        "checkpoints/hierarchical-gnn-held-out.safetensors",
+        "checkpoints/hierarchical-gnn.safetensors",
         "checkpoints/improver-held-out.safetensors",
         "checkpoints/improver.safetensors",
     }
