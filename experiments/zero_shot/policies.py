@@ -63,7 +63,8 @@ SETS: Mapping[str, tuple[tuple[str, ...], tuple[int, ...], CopiesName, int]] = {
     "free": (("mixed-4", UNSEEN), (4,), "free", 4500),
 }
 ORDERS: tuple[Schedule, ...] = ("critical-path", "fifo", "memory")
-EVALUATIONS, MOVES, BASES = 64, 400, 4
+EVALUATIONS, MOVES = 64, 400
+BASES = 4  # of the controls beside the first cells; `based` has as many as the settings of the day
 SEEDS = 2  # of controls
 INFERENCE = "-inference"
 
@@ -233,13 +234,27 @@ def opponents(held: Held) -> Cell:
     """What policies are compared with on one problem: heuristics, one device, the bound, the base, and controls by seed."""
     problem = held.problem()
     plans = [plan for name, plan in planners.planners(problem, simulate, 0).items() if name not in planners.SEARCHES]
-    tried = candidates(problem, BASES, ORDERS[0])
-    base = fastest(list(zip(tried, simulate(problem, tried), strict=True)))[0]
+    base = _base(problem, BASES)
     return {
         "heuristic_ns": _best_order_ns(problem, [plan(problem) for plan in plans]), "one_device_ns": reference_ns(problem, simulate),
         "bound_ns": int(lower_bound(problem)), "base_ns": time_ns(problem, base), "family": manifest.entry(held.graph).family,
         "controls": {name: [time_ns(problem, place(problem, base, seed)) for seed in range(SEEDS)] for name, place in CONTROLS.items()},
     }  # fmt: skip
+
+
+def based(held: Held) -> Cell:
+    """The base of as many candidates as the settings of the day have, and a climb from it, `EVALUATIONS` in all."""
+    problem, bases = held.problem(), config(ROWS["hierarchical gnn"], 0).policy.bases
+    base = _base(problem, bases)
+    return {
+        "base_ns": time_ns(problem, base),
+        "climbed": [time_ns(problem, _from_base(problem, base, seed, bases)) for seed in range(SEEDS)],
+    }
+
+
+def _base(problem: Problem, bases: int) -> Placement:
+    tried = candidates(problem, bases, ORDERS[0])
+    return fastest(list(zip(tried, simulate(problem, tried), strict=True)))[0]
 
 
 def _best_order_ns(problem: Problem, placements: Sequence[Placement]) -> int:
@@ -252,8 +267,8 @@ def _plain(control: controls.Control) -> Callable[[Problem, Placement, int], Pla
     return lambda problem, base, seed: control(problem, EVALUATIONS, np.random.default_rng(seed))
 
 
-def _from_base(problem: Problem, base: Placement, seed: int) -> Placement:
-    generator, budget = np.random.default_rng(seed), Budget(evaluations=EVALUATIONS - BASES)
+def _from_base(problem: Problem, base: Placement, seed: int, bases: int = BASES) -> Placement:
+    generator, budget = np.random.default_rng(seed), Budget(evaluations=EVALUATIONS - bases)
     return hill_climb(problem, simulate, generator, start=base, budget=budget, schedule=ORDERS[0])
 
 
@@ -276,8 +291,10 @@ def jobs(rows: Sequence[str], seeds: int, minutes: float) -> dict[str, Job]:
 
 
 def jobs_again(rows: Sequence[str], seeds: int) -> dict[str, Job]:
-    """A cell for each policy whose weights are there."""
-    return {f"again/{name}/{seed}": (again, (name, seed)) for seed in range(seeds) for name in rows if weights_of(name, seed).exists()}
+    """A cell for each policy whose weights are there, and one of the base for each problem."""
+    there = [(name, seed) for seed in range(seeds) for name in rows if weights_of(name, seed).exists()]
+    policies: dict[str, Job] = {f"again/{name}/{seed}": (again, (name, seed)) for name, seed in there}
+    return policies | {f"base/{held.label}": (based, (held,)) for held in held_out()}
 
 
 def main() -> None:

@@ -54,6 +54,22 @@ def _set(kind: str, others: Mapping[str, Cell], computed: Mapping[str, Cell]) ->
     }
     for name, times in controlled.items():
         lines.append([name, "", "", over(times), "", on_one_device(times, others, FASTER), _unfit(times.values())])
+    later = {label: computed[f"base/{label}"] for label in others if f"base/{label}" in computed}
+    if later:
+        climbed: Times = {label: cell["climbed"] for label, cell in later.items()}
+        lines.append(
+            [
+                "hill climbing from the base, 16 candidates",
+                "",
+                "",
+                over(climbed),
+                "",
+                on_one_device(climbed, others, FASTER),
+                _unfit(climbed.values()),
+            ]
+        )
+        base: Times = {label: [cell["base_ns"]] for label, cell in later.items()}
+        lines.append(["the base, 16 candidates", over(base), "", "", "", on_one_device(base, others, FASTER), _unfit(base.values())])
     for name, key in (("the base that is observed", "base_ns"), ("the best single device", "one_device_ns"), ("the bound", "bound_ns")):
         single: Times = {label: [cell[key]] for label, cell in others.items()}
         lines.append([name, over(single), "", "", "", on_one_device(single, others, FASTER), _unfit(single.values())])
