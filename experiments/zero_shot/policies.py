@@ -51,6 +51,7 @@ from gnnplace.training.update.data import Work
 from gnnplace.training.update.lesson import reference_ns
 from gnnplace.training.update.rollout import decode, fastest, sampled
 from gnnplace.transformations.parallelism import Parallelism
+from gnnplace.units.units import units
 
 HERE = Path(__file__).resolve().parent
 PATH = HERE / "results" / "policies.json"
@@ -253,7 +254,7 @@ def based(held: Held) -> Cell:
 
 
 def _base(problem: Problem, bases: int) -> Placement:
-    tried = candidates(problem, bases, ORDERS[0])
+    tried = candidates(problem, units(problem.graph, "weights"), bases, ORDERS[0])
     return fastest(list(zip(tried, simulate(problem, tried), strict=True)))[0]
 
 

@@ -133,7 +133,7 @@ class Hierarchical(nn.Module):
         if self.bases and state.tried is None:
             assert state.problem is not None and state.tables is not None
             observed = state.tables.base is not None
-            tried = () if observed else candidates(state.problem, self.bases, self.schedule)
+            tried = () if observed else candidates(state.problem, state.units, self.bases, self.schedule)
             return tried, state._replace(tried=tried)
         state = self._with_base(state, feedback)
         placements = self._placed(state, choose)

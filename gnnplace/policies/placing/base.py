@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float32, Int64
 
 from gnnplace.baselines.sampled_lists import Settings, drawn, list_schedule
@@ -24,7 +25,7 @@ from gnnplace.moves.neighbourhood import Devices, Terrain, neighbourhood
 from gnnplace.moves.ranking import squashed
 from gnnplace.moves.situation import Situation, situation
 from gnnplace.placement import Placement, Schedule
-from gnnplace.policies.states import fastest_device
+from gnnplace.policies.states import devices_of_units, fastest_device, unit_placements
 from gnnplace.problems import Problem
 from gnnplace.result import Score, StepResult, score
 from gnnplace.units.units import Units, UnitsName
@@ -84,16 +85,18 @@ def useless(
     return (busy >= squashed(np.array([[FAR]]))[0, 0]) & (rows[..., OVERFLOW_BEFORE] == 0)
 
 
-def candidates(problem: Problem, count: int, schedule: Schedule) -> tuple[Placement, ...]:
+def candidates(problem: Problem, units: Units, count: int, schedule: Schedule) -> tuple[Placement, ...]:
     """`count` placements: the fastest device alone, the lists of `FIRST`, then random ones, the same for every call.
 
-    Raises ValueError if a unit of ops is allowed on no device.
+    A policy's `units` stand where most of their work would: what it can't express is no base. Raises ValueError if a
+    unit of ops is allowed on no device.
     """
     around, generator = neighbourhood(problem), np.random.default_rng(0)
     alone = around.start(Placement(np.full(problem.num_ops, fastest_device(problem), np.int32), schedule))
     settings = [*FIRST, *(drawn(generator) for _ in range(count - 1 - len(FIRST)))][: count - 1]
     lists = [list_schedule(problem, each, generator, schedule) for each in settings]
-    return around.placement(alone, schedule), *lists
+    whole = [devices_of_units(problem, units, each) for each in (around.placement(alone, schedule), *lists)]
+    return unit_placements(units, torch.from_numpy(np.stack(whole)), schedule)
 
 
 def best_base(

@@ -21,7 +21,7 @@ from gnnplace.policies.placing.base import BASE_OBSERVATIONS, FIRST, STAYS, best
 from gnnplace.policies.tape import Tape
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.update.rollout import decode, evaluated, rollout, sampled
-from gnnplace.units.units import units
+from gnnplace.units.units import Units, units
 
 OF = {"features": "costs", "neighbours": "messages", "kinds": "canonical", "devices": "observed", "units": "ops"}
 SMALL = {"groups": 4, "width": 16, "encoder_width": 8, "encoder_rounds": 1}
@@ -83,11 +83,19 @@ def test_a_group_that_stays_has_zeros_and_its_share_of_work():
 
 def test_candidates_are_one_device_and_then_the_same_lists_every_time():
     posed = chains(4, 5, 3)
-    tried = candidates(posed, 8, "critical-path")
+    tried = candidates(posed, units(posed.graph, "ops"), 8, "critical-path")
     assert len(tried) == 8 > 1 + len(FIRST) and len(set(tried[0].device.tolist())) == 1
-    again = candidates(posed, 8, "critical-path")
+    again = candidates(posed, units(posed.graph, "ops"), 8, "critical-path")
     assert [each.device.tolist() for each in tried] == [each.device.tolist() for each in again]
-    assert len(candidates(posed, 1, "critical-path")) == 1
+    assert len(candidates(posed, units(posed.graph, "ops"), 1, "critical-path")) == 1
+
+
+def test_candidates_keep_the_units_of_a_policy_whole():
+    """Lists of single ops would cut the units of a layer; where most of a unit's work would stand, all of it does."""
+    posed = chains(4, 5, 3)
+    one = Units("chain", np.repeat(np.arange(4), 5).astype(np.int32), 4)
+    for each in candidates(posed, one, 8, "critical-path"):
+        assert all(len(set(chain)) == 1 for chain in each.device.reshape(4, 5).tolist())
 
 
 def test_the_base_is_the_best_candidate_and_stays_until_something_is_better():
@@ -111,7 +119,7 @@ def test_without_a_timeline_there_is_no_base():
 def test_a_policy_that_trusts_its_base_places_as_the_base_does():
     posed, count = chains(4, 3, 3), Counted()
     policy = policy_of(posed, base_logit=1e3, bound=50.0)
-    tried = candidates(posed, 3, "critical-path")
+    tried = candidates(posed, units(posed.graph, "ops"), 3, "critical-path")
     best = min(result.feasible_ns for result in simulate(posed, tried))
     assert decode(policy, posed, count)[1].feasible_ns == best
     assert count.number == 3 + 1
