@@ -306,13 +306,12 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="place anew with the weights that were trained before")
     parser.add_argument("--show", action="store_true", help="only the table of the cells that are there")
     arguments = parser.parse_args()
-    if arguments.show:
-        computed = results.load(PATH)["cells"]
-    elif arguments.again:
-        computed = cells.compute(AGAIN, jobs_again(arguments.rows, arguments.seeds), {"sets": list(SETS)}) | results.load(PATH)["cells"]
-    else:
+    if arguments.again:
+        cells.compute(AGAIN, jobs_again(arguments.rows, arguments.seeds), {"sets": list(SETS)})
+    elif not arguments.show:
         settings = {name: files.to_document(config(row, 0)) for name, row in ROWS.items()}
-        computed = cells.compute(PATH, jobs(arguments.rows, arguments.seeds, arguments.minutes), settings | {"minutes": arguments.minutes})
+        cells.compute(PATH, jobs(arguments.rows, arguments.seeds, arguments.minutes), settings | {"minutes": arguments.minutes})
+    computed = {name: cell for path in (PATH, AGAIN) if path.exists() for name, cell in results.load(path)["cells"].items()}
     text = policies_table.table(computed, {held.label: held.kind for held in held_out()})
     output.show(text, {"table": text}, arguments, PATH.with_suffix(".md"))
 

@@ -99,7 +99,7 @@ class PolicyWeights:
 
 
 def located(checkpoint: str | os.PathLike[str]) -> Path:
-    """The file of a checkpoint: a path, or the name of one that comes with the package, such as `hierarchical-gnn`."""
+    """The file of a checkpoint: a path, or the name of one that comes with the package, such as `improver`."""
     path = Path(checkpoint)
     shipped = package_data.folder("checkpoints") / f"{path}{SUFFIX}"
     return shipped if path.name == str(path) and not path.exists() and shipped.exists() else path
