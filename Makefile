@@ -12,7 +12,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 MISSION = build/mission
 train: $(VENV)/installed
 	rm -rf $(MISSION)
-	$(BIN)/python train.py --settings general --encoder gnn --runs $(MISSION) --training.problems_per_update 4 --training.updates 100 \
+	$(BIN)/python train.py --settings general --encoder gnn --runs $(MISSION) --training.problems_per_update 4 --training.updates 40 \
 	  --problems '[[squeezenet, k40-2], [resnet-18, mixed-4], [transformer-xl-2, k40-4], [gru-lm-inference, k40-2]]'
 	$(BIN)/gnnplace compare deepfm --cluster v100-8 --samples 30 \
 	  --checkpoint $(MISSION)/hierarchical-general-1/checkpoint.safetensors hierarchical-gnn-held-out
