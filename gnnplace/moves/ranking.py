@@ -79,7 +79,7 @@ class Ranking:
         return np.round((hidden @ weight.T + bias)[:, 0], DIGITS)
 
 
-def squashed(rows: Float[np.ndarray, "moves features"]) -> Float[np.ndarray, "moves features"]:
+def squashed(rows: Float[np.ndarray, "*moves features"]) -> Float[np.ndarray, "*moves features"]:
     """`sign(x) log(1 + 20 |x|)`: keeps small differences, and reduces large values that would dominate."""
     return np.sign(rows) * np.log1p(STEEPNESS * np.abs(rows))
 
