@@ -63,10 +63,22 @@ def check(policy: Policy, learning: Learning) -> None:
             f"training.warm_start.updates: {type(policy).__name__} observes a base first, which imitating a placement "
             "does not evaluate; set it to 0"
         )
+    _check_rounds(policy, learning)
     brought = [objective.name for objective in learning.objectives]
     for name in POLICY_PHASES:
         if getattr(training, name).updates and name not in brought:
             raise ValueError(f"training.{name}.updates: {type(policy).__name__} has no such phase; set it to 0")
+
+
+def _check_rounds(policy: Policy, learning: Learning) -> None:
+    """Raises ValueError if samples would be scored where they do not see what all samples of an update found."""
+    needs = asks(policy)
+    for knob, off in (("self_imitation", 0), ("minibatches", 1)):
+        if needs.looks and needs.evaluates == "every" and getattr(learning.algorithm, knob) > off:
+            raise ValueError(
+                f"algorithm.{knob}: later rounds of this {type(policy).__name__} observe the best of all samples, which "
+                f"some of them alone don't show; set it to {off}"
+            )
 
 
 def _check_groups(policy: Policy, training: TrainingConfig) -> None:

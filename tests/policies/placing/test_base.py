@@ -9,6 +9,8 @@ import pytest
 import torch
 from support.graphs import chains, equal_gpus, op
 
+from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
+from gnnplace.config.training import TrainingConfig
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
 from gnnplace.moves.drawing import Drawn
@@ -20,6 +22,7 @@ from gnnplace.policies.hierarchical.config import HierarchicalConfig
 from gnnplace.policies.placing.base import BASE_OBSERVATIONS, FIRST, STAYS, best_base, candidates, useless
 from gnnplace.policies.tape import Tape
 from gnnplace.simulator.simulator import simulate
+from gnnplace.training.update.learning import Learning
 from gnnplace.training.update.rollout import decode, evaluated, rollout, sampled
 from gnnplace.units.units import Units, units
 
@@ -177,3 +180,12 @@ def test_a_group_goes_nowhere_where_its_work_takes_twice_as_long_as_the_step():
     policy = policy_of(posed, base_logit=0.0)
     for placement, _ in sampled(policy, posed, 8, simulate, torch.Generator().manual_seed(0)):
         assert placement.device.tolist() == [0, 0, 0, 0]
+
+
+def test_rounds_are_learned_from_all_samples_at_once():
+    """One sample alone, or a part of them, would observe another base than the one that they were drawn with."""
+    posed = chains(2, 2, 2)
+    for algorithm, knob in ((ReinforceConfig(self_imitation=1.0), "self_imitation"), (PpoConfig(minibatches=2), "minibatches")):
+        with pytest.raises(ValueError, match=rf"algorithm\.{knob}: later rounds"):
+            Learning(TrainingConfig(placements=4), algorithm).of(policy_of(posed, rounds=2))
+        Learning(TrainingConfig(placements=4), algorithm).of(policy_of(posed))
