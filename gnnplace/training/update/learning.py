@@ -76,8 +76,8 @@ def _check_rounds(policy: Policy, learning: Learning) -> None:
     for knob, off in (("self_imitation", 0), ("minibatches", 1)):
         if needs.looks and needs.evaluates == "every" and getattr(learning.algorithm, knob) > off:
             raise ValueError(
-                f"algorithm.{knob}: later rounds of this {type(policy).__name__} observe the best of all samples, which "
-                f"some of them alone don't show; set it to {off}"
+                f"algorithm.{knob}: later rounds of this {type(policy).__name__} observe the best of all samples, "
+                f"which some of them alone don't show; set it to {off}"
             )
 
 
