@@ -26,7 +26,7 @@ import numpy as np
 from experiments import cells, output, results
 from experiments.zero_shot.table import table
 from gnnplace.baselines.annealing import annealing, hill_climb
-from gnnplace.baselines.improve import own_start
+from gnnplace.baselines.own_starts import own_start
 from gnnplace.baselines.ranked_climb import DRAWN, Rank, path_estimate, ranked_climb
 from gnnplace.baselines.sampled_lists import list_schedules
 from gnnplace.baselines.searching.budget import Budget

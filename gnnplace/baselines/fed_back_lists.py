@@ -37,11 +37,12 @@ CHANGED = {"units_name": 0.5, "view": 0.5, "share": 0.2}
 
 
 class Precedent(NamedTuple):
-    """The list schedule that is fed back: its settings, its placement, and the rank of each op in its step."""
+    """What is fed back: the settings of a list schedule, a placement with its order, and the rank of each op."""
 
     settings: Settings
     device: Int32[np.ndarray, " ops"]
     rank_ns: Float[np.ndarray, " ops"]
+    schedule: Schedule
 
 
 class Feedback(NamedTuple):
@@ -66,7 +67,7 @@ def precedent(problem: Problem, settings: Settings, placement: Placement, result
         return None
     timeline = result.timeline
     rank_ns = timeline.end_ns - timeline.start_ns + tail_ns(problem, placement.device, timeline)
-    return Precedent(settings, placement.device, rank_ns)
+    return Precedent(settings, placement.device, rank_ns, placement.schedule)
 
 
 def drawn_feedback(generator: np.random.Generator, before: Settings) -> Feedback:
@@ -79,14 +80,8 @@ def drawn_feedback(generator: np.random.Generator, before: Settings) -> Feedback
     return Feedback(settings, ranked, path, messages)
 
 
-def fed_back_list(
-    problem: Problem,
-    feedback: Feedback,
-    before: Precedent,
-    generator: np.random.Generator,
-    schedule: Schedule = "critical-path",
-) -> Placement:
-    """The placement of one list schedule with feedback from a precedent.
+def fed_back_list(problem: Problem, feedback: Feedback, before: Precedent, generator: np.random.Generator) -> Placement:
+    """The placement of one list schedule with feedback from a precedent, in the order of the precedent.
 
     Raises ValueError if a unit is allowed on no device.
     """
@@ -96,7 +91,7 @@ def fed_back_list(
     added_ns = (feedback.path * path_ns + feedback.messages * follows.messages_ns).astype(np.int64)
     rank_ns = before.rank_ns if feedback.ranked else None
     return list_schedule(
-        problem, feedback.settings, generator, schedule, rank_ns=rank_ns, added_ns=added_ns[grouping.unit]
+        problem, feedback.settings, generator, before.schedule, rank_ns=rank_ns, added_ns=added_ns[grouping.unit]
     )
 
 

@@ -60,11 +60,11 @@ class Searches:
 def improved(
     problem: Problem, evaluate: Evaluator, rank: Rank, seed: int, budget: Budget, start: Placement | None = None
 ) -> Placement:
-    """The result of a climb from `start`, or from list schedules, that ranks moves by `rank`.
+    """The result of a climb from `start`, or from starts of its own, that ranks moves by `rank`.
 
     `path_estimate` takes turns with `rank`.
     """
-    schedule: Schedule = "critical-path" if start is None else rule_of(start.schedule)
+    schedule = None if start is None else rule_of(start.schedule)
     generator, ranks = np.random.default_rng(seed), (rank, path_estimate)
     return improve(
         problem, evaluate, generator, budget=budget, start=start, schedule=schedule, ranks=ranks, drawn=LEARNED_DRAWN

@@ -2,7 +2,7 @@
 
 - `ops`: the colocation groups.
 - `weights`: a variable, its state, and the gradients and sums that only its update needs are one unit. The users of a
-  variable are a unit for each phase and block.
+  variable are a unit for each phase and block; copies that may stand on devices of their own, for each micro-batch.
 - `coarse`: at most 1,000 cells of layer, time step and phase.
 - `colocated`: the colocation groups of ColocRL (Mirhoseini et al., ICML 2017, section 3.3).
 - `readers`: the groups after the first two rules of ColocRL.

@@ -12,6 +12,7 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from jaxtyping import Bool, Int64, Integer
 
+from gnnplace.choices import FREELY
 from gnnplace.compiled import kernel
 from gnnplace.graph import CONTROL, NONE, ComputationGraph
 from gnnplace.units.numbers import row_numbers
@@ -33,15 +34,26 @@ class Families(NamedTuple):
 def with_their_users(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
     """Labels that merge every family, and the users of each family by phase and block.
 
+    Copies that may stand on devices of their own merge with no other copy: a gradient of theirs is in no family.
     `group` is the colocation closure.
     """
-    ownership = families(graph, group)
+    ownership, copy = families(graph, group), _free_copy(graph)
     family = _used_family(graph, ownership)
-    label = merged(group, ownership.owner)
-    users = np.flatnonzero((family != NONE) & (ownership.owner == NONE))
+    owner = np.where((copy == NONE) | ownership.state, ownership.owner, NONE)
+    label = merged(group, owner)
+    users = np.flatnonzero((family != NONE) & (owner == NONE))
     keys = np.full(graph.num_ops, NONE, dtype=np.int64)
-    keys[users] = row_numbers(np.stack([family[users], graph.phase.index[users], graph.block[users]], axis=1))
+    columns = (family[users], graph.phase.index[users], graph.block[users], copy[users])
+    keys[users] = row_numbers(np.stack(columns, axis=1))
     return merged(label, keys)
+
+
+def _free_copy(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
+    """The micro-batch of each op that is a copy with a device of its own, or `NONE`."""
+    copies = graph.copies
+    if copies is None or copies.placed not in FREELY:
+        return np.full(graph.num_ops, NONE, dtype=np.int64)
+    return np.where(copies.added, NONE, copies.micro_batch).astype(np.int64)
 
 
 def families(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Families:

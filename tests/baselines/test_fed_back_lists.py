@@ -10,7 +10,7 @@ from support.graphs import chains, equal_gpus, op
 from support.random_problems import tiny_problems
 
 from gnnplace.baselines.fed_back_lists import Feedback, behind, drawn_feedback, fed_back_list, precedent
-from gnnplace.baselines.improve import LISTS, RANDOM, own_start
+from gnnplace.baselines.own_starts import RANDOM, STARTS, own_start
 from gnnplace.baselines.sampled_lists import Settings, drawn, list_schedule
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.costs.roofline import problem
@@ -170,9 +170,9 @@ def start_with(posed, seed, timelines=True):
 def test_a_start_counts_every_list_once_and_is_the_fastest_of_them():
     posed = chains(5, 6, 3)
     evaluated, budget, start = start_with(posed, 3)
-    assert len(evaluated) == budget.spent == LISTS
+    assert len(evaluated) == budget.spent == STARTS
     assert evaluated[:RANDOM] == random_lists(posed, 3, RANDOM)
-    assert evaluated[RANDOM:] != random_lists(posed, 3, LISTS)[RANDOM:]
+    assert evaluated[RANDOM:] != random_lists(posed, 3, STARTS)[RANDOM:]
     times = [result.step_time_ns for result in simulate(posed, [Placement(np.array(each, np.int32)) for each in evaluated])]
     assert simulate(posed, [start])[0].step_time_ns == min(times)
 
@@ -180,18 +180,18 @@ def test_a_start_counts_every_list_once_and_is_the_fastest_of_them():
 def test_without_timelines_all_lists_are_random():
     posed = chains(5, 6, 3)
     evaluated, budget, _ = start_with(posed, 3, timelines=False)
-    assert evaluated == random_lists(posed, 3, LISTS) and budget.spent == LISTS
+    assert evaluated == random_lists(posed, 3, STARTS) and budget.spent == STARTS
 
 
 def test_while_nothing_fits_all_lists_are_random():
     ops = [op(f"{i}", 1000, 100, persistent_bytes=1000) for i in range(24)]
     posed = problem(ComputationGraph.from_ops("layers", ops, [(i, 0, i + 1) for i in range(23)]), equal_gpus(2, memory_bytes=11_000))
     evaluated, _, _ = start_with(posed, 0)
-    assert evaluated[:LISTS] == random_lists(posed, 0, LISTS)
+    assert evaluated[:STARTS] == random_lists(posed, 0, STARTS)
 
 
 def test_a_start_ends_at_the_proved_bound():
     posed = chains(4, 6, 4)
     budget = Budget(evaluations=64, bound_ns=6000)
     own_start(posed, simulate, np.random.default_rng(0), budget)
-    assert budget.spent < LISTS
+    assert budget.spent < STARTS

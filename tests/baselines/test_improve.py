@@ -9,7 +9,9 @@ import pytest
 from support.graphs import chains, equal_gpus, op
 
 from gnnplace.baselines import improve as improving
-from gnnplace.baselines.improve import LISTS, improve, own_start
+from gnnplace.baselines import own_starts
+from gnnplace.baselines.improve import improve
+from gnnplace.baselines.own_starts import STARTS, own_start
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
@@ -34,7 +36,7 @@ def test_it_keeps_to_its_budget(evaluations):
     assert all(timeline for _, timeline in asked)
     lists = Budget(evaluations=evaluations)
     own_start(posed, simulate, np.random.default_rng(0), lists)
-    assert lists.spent <= min(LISTS, 0.375 * evaluations)
+    assert lists.spent <= min(STARTS, 0.375 * evaluations)
     assert evaluations < 5 or budget.spent == evaluations
 
 
@@ -60,9 +62,9 @@ def test_where_no_list_schedule_fits_the_one_that_overflows_least_is_repaired(mo
     posed = problem(ComputationGraph.from_ops("layers", ops, [(i, 0, i + 1) for i in range(23)]), equal_gpus(2, memory_bytes=18_000))
     full, more = (Placement(np.where(np.arange(24) < last, 1, 0).astype(np.int32)) for last in (2, 0))
     proposed = cycle([more, full])
-    monkeypatch.setattr(improving, "list_schedule", lambda *given: next(proposed))
+    monkeypatch.setattr(own_starts, "list_schedule", lambda *given: next(proposed))
     budget = Budget(evaluations=64)
     start = own_start(posed, simulate, np.random.default_rng(0), budget)
     overflows, fits = simulate(posed, [full, start])
     assert overflows.infeasible and fits.infeasible is None
-    assert start.device[:2].tolist() == [1, 1] and LISTS < budget.spent < 64
+    assert start.device[:2].tolist() == [1, 1] and STARTS < budget.spent < 64

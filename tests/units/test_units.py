@@ -11,9 +11,11 @@ from support.graphs import equal_gpus, op
 from support.random_problems import random_case
 from support.slow import slow
 
+import gnnplace as gp
 from gnnplace.cluster import Cluster, Device
 from gnnplace.costs.roofline import problem
-from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
+from gnnplace.graph import CONTROL, NONE, ComputationGraph, Op, Output
+from gnnplace.transformations.parallelism import Parallelism
 from gnnplace.units.units import (  # fmt: skip
     Units,
     UnitsName,
@@ -201,3 +203,16 @@ def test_kept_is_what_is_persistent_results_and_what_a_later_pass_reads():
     assert kept_bytes(graph, units(graph, "ops")).tolist() == [50, 0, 30, 4, 0]
     plain = ComputationGraph.from_ops("plain", [replace(each, phase=None) for each in ops], edges)
     assert kept_bytes(plain, units(plain, "ops")).tolist() == [57, 20, 30, 4, 60]
+
+
+def test_free_copies_share_no_unit_of_weights_and_their_gradients_are_in_no_family():
+    one = gp.problem("squeezenet", cluster="k40-2").graph
+    together, free = (Parallelism(3, copies).of(one) for copies in ("together", "free"))
+    plain, apart = units(together, "weights"), units(free, "weights")
+    copies = free.copies
+    again = (copies.micro_batch != NONE) & ~copies.added
+    for unit in range(apart.num_units):
+        members = np.flatnonzero(apart.unit == unit)
+        assert len(set(copies.micro_batch[members][again[members]].tolist())) <= 1
+        assert not (again[members].any() and free.persistent_bytes[members].any())
+    assert apart.num_units > plain.num_units >= units(one, "weights").num_units

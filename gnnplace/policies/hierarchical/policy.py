@@ -70,8 +70,8 @@ class Hierarchical(nn.Module):
     only decision that is not the policy's. A named empty group may stand anywhere.
 
     With `bases` candidates for a base schedule (`placing.base`), a first step of an episode proposes them, and the
-    best of them is observed; its placement is none of the policy's. An episode has `rounds`: from the second on, the
-    best placement so far of all samples is the base.
+    best of them is observed; its placement is none of the policy's, but its order of ops is. An episode has `rounds`:
+    from the second on, the best placement so far of all samples is the base.
 
     Learns from the summed log-probability of both decisions (eqs. 4 and 6). It can imitate a placement (`choices`), and
     its Grouper a clustering (`grouping_target`). After that imitation a Grouper is unsure of many ops, and independent
@@ -149,7 +149,9 @@ class Hierarchical(nn.Module):
         groups = in_turn(embedded if inner is None else embedded * inner, queue.order)
         of_group = by_label(place(self.placer, self.placer.encode(groups), queue, state.samples, choose), queue.order)
         device = of_group.gather(1, grouping.repeat_interleave(state.samples // len(grouping), 0))
-        return unit_placements(state.units, soft_placement(device, state.allowed), self.schedule)
+        base = None if state.tables is None else state.tables.base
+        schedule = self.schedule if base is None else base.schedule
+        return unit_placements(state.units, soft_placement(device, state.allowed), schedule)
 
     def _with_base(self, state: HierarchicalState, feedback: Sequence[StepResult] | None) -> HierarchicalState:
         """The state with the best of the last step's placements as the base, if it is better than the one before.

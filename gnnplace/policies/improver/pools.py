@@ -18,7 +18,7 @@ from gnnplace.moves.features import work
 from gnnplace.moves.neighbourhood import Devices, neighbourhood
 from gnnplace.moves.pool import Pool, fresh, some
 from gnnplace.moves.situation import Situation, situation
-from gnnplace.placement import Placement
+from gnnplace.placement import Schedule
 from gnnplace.policies.improver.config import MovesConfig
 from gnnplace.policies.protocol import Practice
 from gnnplace.problems import Problem
@@ -47,6 +47,7 @@ class Labelled(NamedTuple):
 
 class _At(NamedTuple):
     device: Devices
+    schedule: Schedule
     score: Score
     situation: Situation
 
@@ -83,7 +84,8 @@ class Searched:
             gained = gain[chosen] if labels else self._gains(at, pool, chosen)
             ahead -= 1
             if gained.max() > 0:
-                at, failures = self._looked_at(pool.moves.after(int(chosen[gained.argmax()]), at.device)), 0
+                device = pool.moves.after(int(chosen[gained.argmax()]), at.device)
+                at, failures = self._looked_at(device, at.schedule), 0
             else:
                 failures += 1
 
@@ -92,18 +94,20 @@ class Searched:
         config, generator = self._config, self._generator
         lists = config.lists if config.lists and generator.random() >= config.from_single else 0
         start = self._starts(self._problem, self._evaluate, generator, lists)
-        return self._looked_at(self._around.start(start))
+        return self._looked_at(self._around.start(start), start.schedule)
 
     def drawn(self, at: _At) -> Pool:
         """Moves from a placement."""
         return fresh(self._around, at.device, at.situation, self._generator, self._config.drawn, scratch=self._scratch)
 
-    def _looked_at(self, device: Devices) -> _At | None:
+    def _looked_at(self, device: Devices, schedule: Schedule) -> _At | None:
         """The situation of a placement; None if it doesn't fit, because its step time means nothing then."""
-        (result,) = self._evaluate(self._problem, [self._placement(device)], timeline=True)
+        placement = self._around.placement(device, schedule)
+        (result,) = self._evaluate(self._problem, [placement], timeline=True)
         if result.feasible_ns is None:
             return None
-        return _At(device, score(self._problem, result), situation(self._problem, self._around, device, result))
+        seen = situation(self._problem, self._around, device, result)
+        return _At(device, schedule, score(self._problem, result), seen)
 
     def _disturbed(self, pool: Pool) -> np.ndarray:
         estimate = np.asarray(self._rank(pool.rows), dtype=np.float64)
@@ -115,15 +119,12 @@ class Searched:
 
         The evaluation of a move that saves nothing may stop early.
         """
-        tried = [self._placement(pool.moves.after(int(move), at.device)) for move in which]
+        tried = [self._around.placement(pool.moves.after(int(move), at.device), at.schedule) for move in which]
         results = self._evaluate(self._problem, tried, limit_ns=at.score.limit_ns)
         times = np.array(
             [at.score.step_time_ns if result.feasible_ns is None else result.feasible_ns for result in results]
         )
         return np.maximum(0.0, 1 - times / at.score.step_time_ns)
-
-    def _placement(self, device: Devices) -> Placement:
-        return self._around.placement(device, "critical-path")
 
 
 def rows_of(

@@ -1,6 +1,6 @@
 """A base schedule as an observation: what would change if a group left its device, read off one simulated step.
 
-The base is the fastest of a few list schedules and of the fastest device alone. The features of moves
+The base is the fastest of a few starts (`baselines.own_starts`) and of the fastest device alone. The features of moves
 (`moves.features`) say of each group and device what its timeline knows of sending the group there while all others
 stay: who waits for the group and for how long, the longest path through it, loads, idle time, channels, memory. They
 name no op, no graph and no device. `stays` is the share of the group's work that the base has on the device, so a
@@ -16,7 +16,9 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float32, Int64
 
+from gnnplace.baselines.own_starts import random_start
 from gnnplace.baselines.sampled_lists import Settings, drawn, list_schedule
+from gnnplace.baselines.sampled_stages import has_stages
 from gnnplace.baselines.scheduling.list_schedule import LOADS, MESSAGES, OWN_END
 from gnnplace.moves.columns import CHANNEL_AFTER, LOAD_AFTER, NAMES, OVERFLOW_BEFORE
 from gnnplace.moves.drawing import Drawn
@@ -24,7 +26,7 @@ from gnnplace.moves.features import features, work
 from gnnplace.moves.neighbourhood import Devices, Terrain, neighbourhood
 from gnnplace.moves.ranking import squashed
 from gnnplace.moves.situation import Situation, situation
-from gnnplace.placement import Placement, Schedule
+from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.policies.states import devices_of_units, fastest_device, unit_placements
 from gnnplace.problems import Problem
 from gnnplace.result import Score, StepResult, score
@@ -48,10 +50,11 @@ FIRST = (_plain("weights", OWN_END), _plain("coarse", LOADS), _plain("weights", 
 class Base(NamedTuple):
     """A base schedule of one problem: the device of each unit of moves, and the situation of its simulated step.
 
-    `unit` is the unit of a policy of each of these units, `work_ns` their work.
+    `unit` is the unit of a policy of each of these units, `work_ns` their work, `schedule` the order of its ops.
     """
 
     device: Devices
+    schedule: Schedule
     situation: Situation
     terrain: Terrain
     unit: Int64[np.ndarray, " moved"]
@@ -86,17 +89,23 @@ def useless(
 
 
 def candidates(problem: Problem, units: Units, count: int, schedule: Schedule) -> tuple[Placement, ...]:
-    """`count` placements: the fastest device alone, the lists of `FIRST`, then random ones, the same for every call.
+    """`count` placements: the fastest device alone, the lists of `FIRST`, then random starts, the same for every call.
 
-    A policy's `units` stand where most of their work would: what it can't express is no base. Raises ValueError if a
-    unit of ops is allowed on no device.
+    Random starts of a step of several micro-batches have orders of their own, all others have the `schedule`. A
+    policy's `units` stand where most of their work would: what it can't express is no base. Raises ValueError if a unit
+    of ops is allowed on no device.
     """
     around, generator = neighbourhood(problem), np.random.default_rng(0)
     alone = around.start(Placement(np.full(problem.num_ops, fastest_device(problem), np.int32), schedule))
-    settings = [*FIRST, *(drawn(generator) for _ in range(count - 1 - len(FIRST)))][: count - 1]
-    lists = [list_schedule(problem, each, generator, schedule) for each in settings]
-    whole = [devices_of_units(problem, units, each) for each in (around.placement(alone, schedule), *lists)]
-    return unit_placements(units, torch.from_numpy(np.stack(whole)), schedule)
+    settings = [drawn(generator) for _ in range(count - 1 - len(FIRST))]
+    lists = [list_schedule(problem, each, generator, schedule) for each in FIRST[: count - 1]]
+    order = None if has_stages(problem) else schedule
+    starts = [random_start(problem, number, each, generator, order) for number, each in enumerate(settings)]
+    tried = (around.placement(alone, schedule), *lists, *starts)
+    whole = torch.from_numpy(np.stack([devices_of_units(problem, units, each) for each in tried]))
+    return tuple(
+        scheduled(each, of.schedule) for each, of in zip(unit_placements(units, whole, schedule), tried, strict=True)
+    )
 
 
 def best_base(
@@ -121,7 +130,7 @@ def best_base(
     unit = np.zeros(around.closure.num_units, np.int64)
     unit[around.closure.unit] = units.unit
     seen = situation(problem, around, device, results[best])
-    return Base(device, seen, around.terrain, unit, around.work_ns, scores[best])
+    return Base(device, tried[best].schedule, seen, around.terrain, unit, around.work_ns, scores[best])
 
 
 def _shares(of_moved: Int64[np.ndarray, " moved"], base: Base, count: int) -> np.ndarray:

@@ -12,8 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnnplace.baselines.sampled_lists import list_schedules
-from gnnplace.baselines.single import fastest, single_gpu
+from gnnplace.baselines.own_starts import own_start
+from gnnplace.baselines.searching.budget import Budget
+from gnnplace.baselines.single import single_gpu
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
 from gnnplace.placement import Placement
 from gnnplace.policies.protocol import Continues, Groups, Imitates, Objective, Policy, Practice
@@ -202,8 +203,8 @@ class Brought:
 
 
 def start(problem: Problem, evaluate: Evaluator, generator: np.random.Generator, lists: int) -> Placement:
-    """A `protocol.Starts`: the fastest of 1 to `lists` random list schedules; 0: the fastest device alone."""
+    """A `protocol.Starts`: the fastest of 1 to `lists` starts of the search's own; 0: the fastest device alone."""
     if not lists:
         return single_gpu(problem, evaluate)
-    source, count = list_schedules(problem, generator), int(generator.integers(1, lists + 1))
-    return fastest(problem, [source() for _ in range(count)], evaluate)
+    count = int(generator.integers(1, lists + 1))
+    return own_start(problem, evaluate, generator, Budget(evaluations=count), count=count)

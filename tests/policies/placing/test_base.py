@@ -9,6 +9,8 @@ import pytest
 import torch
 from support.graphs import chains, equal_gpus, op
 
+import gnnplace as gp
+from gnnplace.baselines.own_starts import ORDERS
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
 from gnnplace.config.training import TrainingConfig
 from gnnplace.costs.roofline import problem
@@ -189,3 +191,14 @@ def test_rounds_are_learned_from_all_samples_at_once():
         with pytest.raises(ValueError, match=rf"algorithm\.{knob}: later rounds"):
             Learning(TrainingConfig(placements=4), algorithm).of(policy_of(posed, rounds=2))
         Learning(TrainingConfig(placements=4), algorithm).of(policy_of(posed))
+
+
+def test_candidates_of_several_micro_batches_have_several_orders_and_the_policy_keeps_the_base_s():
+    posed = gp.problem("squeezenet", cluster="k40-4", micro_batches=4)
+    policy = policy_of(posed, bases=12)
+    tried = candidates(posed, units(posed.graph, "ops"), 12, "depth")
+    assert [each.schedule for each in tried] == ["depth"] * (1 + len(FIRST)) + [*ORDERS, *ORDERS[:3]]
+    best = min(simulate(posed, tried), key=lambda result: result.step_time_ns)
+    order = tried[[result.step_time_ns for result in simulate(posed, tried)].index(best.step_time_ns)].schedule
+    placement, _, _ = decode(policy, posed, simulate)
+    assert placement.schedule == order in ORDERS
