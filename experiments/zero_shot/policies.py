@@ -1,11 +1,11 @@
 """Every learned planner trained on the same problems for as long, then as a planner of problems that it never saw, beside controls.
 
     python -m experiments.zero_shot.policies [--rows ...] [--minutes 20] [--seeds 1] [--show]
-    python -m experiments.zero_shot.policies --again     # places anew with the weights in results/policies and the settings of the day
 
 Problems: graphs of the validation and test splits, no lineage of which is trained on: steps of one micro-batch on presets (`one`), of 4 and
 8 micro-batches with their copies together (`together`) and of 4 free ones (`free`); v100-8 is a cluster that no training saw. Opponents
-are all planners but searches, each step the best of three orders of ops. Resumable: finished cells are kept.
+are all planners but searches, each step the best of three orders of ops, and for free copies the published rules of every form. Resumable:
+finished cells are kept.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from experiments.problems import time_ns
 from experiments.zero_shot import policies_table
 from gnnplace.baselines.annealing import hill_climb
 from gnnplace.baselines.improve import improve
+from gnnplace.baselines.own_starts import own_start
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.choices import CopiesName
@@ -36,15 +37,15 @@ from gnnplace.corpus import manifest
 from gnnplace.costs import roofline
 from gnnplace.moves.ranking import Ranking, read_ranking
 from gnnplace.placement import Placement, Schedule, scheduled
+from gnnplace.policies.hierarchical.config import HierarchicalConfig
 from gnnplace.policies.placing.base import candidates
 from gnnplace.policies.protocol import Policy
-from gnnplace.portfolio import planners, searches
+from gnnplace.portfolio import forms, planners, searches
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
-from gnnplace.training.run.checkpoint import policy_of, restore_policy, save_policy
-from gnnplace.training.run.description import of_checkpoint, shape_of
+from gnnplace.training.run.checkpoint import save_policy
 from gnnplace.training.run.learner import Learner
 from gnnplace.training.run.selection import selected
 from gnnplace.training.update.data import Work
@@ -55,7 +56,6 @@ from gnnplace.units.units import units
 
 HERE = Path(__file__).resolve().parent
 PATH = HERE / "results" / "policies.json"
-AGAIN = PATH.with_name("policies-again.json")
 UNSEEN = "v100-8"
 SPLITS = ("validation", "test")
 SETS: Mapping[str, tuple[tuple[str, ...], tuple[int, ...], CopiesName, int]] = {  # clusters, micro-batches, copies, most ops of a step
@@ -65,13 +65,13 @@ SETS: Mapping[str, tuple[tuple[str, ...], tuple[int, ...], CopiesName, int]] = {
 }
 ORDERS: tuple[Schedule, ...] = ("critical-path", "fifo", "memory")
 EVALUATIONS, MOVES = 64, 400
-BASES = 4  # of the controls beside the first cells; `based` has as many as the settings of the day
 SEEDS = 2  # of controls
 INFERENCE = "-inference"
+UPDATES = 800
 
 
 class Row(NamedTuple):
-    """A policy with its settings, encoder and overrides; `updates` are as many as 20 minutes of a processor are about enough for."""
+    """A policy with its settings, encoder and overrides; nearly all is learned in the first 300 `updates`."""
 
     policy: str
     settings: str
@@ -83,10 +83,11 @@ class Row(NamedTuple):
 PLAIN = ("--policy.grouper=clustered", "--policy.groups=32", "--policy.bases=0", "--policy.rounds=1", "--policy.base_logit=0",
          "--training.placements=60")  # fmt: skip
 ROWS: Mapping[str, Row] = {
-    "hierarchical gnn": Row("hierarchical", "general", 1600, "gnn"),
-    "hierarchical, no messages": Row("hierarchical", "general", 1600, "gnn", ("--policy.encoder_rounds=0",)),
-    "hierarchical paper": Row("hierarchical", "general", 1600, "paper"),
-    "hierarchical clustered, no base": Row("hierarchical", "general", 1600, "gnn", PLAIN),
+    "hierarchical gnn": Row("hierarchical", "general", UPDATES, "gnn"),
+    "hierarchical, no messages": Row("hierarchical", "general", UPDATES, "gnn", ("--policy.encoder_rounds=0",)),
+    "hierarchical parsed": Row("hierarchical", "general", UPDATES, "gnn", ("--policy.grouper=parsed",)),
+    "hierarchical paper": Row("hierarchical", "general", UPDATES, "paper"),
+    "hierarchical clustered, no base": Row("hierarchical", "general", UPDATES, "gnn", PLAIN),
 }
 
 
@@ -183,20 +184,6 @@ def trained(name: str, seed: int, minutes: float) -> Cell:
     }  # fmt: skip
 
 
-def again(name: str, seed: int) -> Cell:
-    """Places what is held out with weights that were trained before, and with first weights, under a row's settings."""
-    row, problems = ROWS[name], {each.label: each.problem() for each in held_out()}
-    knobs, weights = config(row, seed).policy, policy_of(weights_of(name, seed))
-    described = of_checkpoint(weights)
-    restore_policy(weights, described.policy)
-    torch.manual_seed(seed)
-    first, trained_policy = (knobs.build(shape_of(weights), 1, seed).eval() for _ in range(2))
-    trained_policy.load_state_dict(described.policy.state_dict())
-    first.load_state_dict(dict(described.policy.named_buffers()), strict=False)  # the ranges of features in training
-    stages = {"untrained": placed(first, problems, moves=False), "trained": placed(trained_policy, problems, moves=True)}
-    return stages | {"updates": weights.updates_done}
-
-
 def weights_of(name: str, seed: int) -> Path:
     """The file of a row's trained policy."""
     return PATH.parent / "policies" / f"{name.replace(',', '').replace(' ', '-')}-{seed}.safetensors"
@@ -235,27 +222,32 @@ def opponents(held: Held) -> Cell:
     """What policies are compared with on one problem: heuristics, one device, the bound, the base, and controls by seed."""
     problem = held.problem()
     plans = [plan for name, plan in planners.planners(problem, simulate, 0).items() if name not in planners.SEARCHES]
-    base = _base(problem, BASES)
+    base = _base(problem)
     return {
         "heuristic_ns": _best_order_ns(problem, [plan(problem) for plan in plans]), "one_device_ns": reference_ns(problem, simulate),
+        "rules_ns": _by_rules_ns(held) if held.kind == "free" else None,
         "bound_ns": int(lower_bound(problem)), "base_ns": time_ns(problem, base), "family": manifest.entry(held.graph).family,
         "controls": {name: [time_ns(problem, place(problem, base, seed)) for seed in range(SEEDS)] for name, place in CONTROLS.items()},
     }  # fmt: skip
 
 
-def based(held: Held) -> Cell:
-    """The base of as many candidates as the settings of the day have, and a climb from it, `EVALUATIONS` in all."""
-    problem, bases = held.problem(), config(ROWS["hierarchical gnn"], 0).policy.bases
-    base = _base(problem, bases)
-    return {
-        "base_ns": time_ns(problem, base),
-        "climbed": [time_ns(problem, _from_base(problem, base, seed, bases)) for seed in range(SEEDS)],
-    }
-
-
-def _base(problem: Problem, bases: int) -> Placement:
-    tried = candidates(problem, units(problem.graph, "weights"), bases, ORDERS[0])
+def _base(problem: Problem) -> Placement:
+    tried = candidates(problem, units(problem.graph, "weights"), _bases(), ORDERS[0])
     return fastest(list(zip(tried, simulate(problem, tried), strict=True)))[0]
+
+
+@cache
+def _bases() -> int:
+    knobs = config(ROWS["hierarchical gnn"], 0).policy
+    assert isinstance(knobs, HierarchicalConfig)
+    return knobs.bases
+
+
+def _by_rules_ns(held: Held) -> int | None:
+    """The step of the fastest published rule, which chooses its form itself: replicas, shards, pipelines."""
+    problem = held._replace(kind="together").problem()
+    every = [*forms.by_rules(problem, simulate), *forms.by_pipelines(problem, simulate)]
+    return min((each.step_time_ns for each in every if each.step_time_ns is not None), default=None)
 
 
 def _best_order_ns(problem: Problem, placements: Sequence[Placement]) -> int:
@@ -268,18 +260,34 @@ def _plain(control: controls.Control) -> Callable[[Problem, Placement, int], Pla
     return lambda problem, base, seed: control(problem, EVALUATIONS, np.random.default_rng(seed))
 
 
-def _from_base(problem: Problem, base: Placement, seed: int, bases: int = BASES) -> Placement:
-    generator, budget = np.random.default_rng(seed), Budget(evaluations=EVALUATIONS - bases)
-    return hill_climb(problem, simulate, generator, start=base, budget=budget, schedule=ORDERS[0])
+def _from_base(problem: Problem, base: Placement, seed: int) -> Placement:
+    return _climbed(problem, base, seed, Budget(evaluations=EVALUATIONS - _bases()))
+
+
+def _from_starts(problem: Problem, base: Placement, seed: int) -> Placement:
+    generator, budget = np.random.default_rng(seed), Budget(evaluations=EVALUATIONS)
+    return _climbed(problem, own_start(problem, simulate, generator, budget), seed, budget)
+
+
+def _climbed(problem: Problem, start: Placement, seed: int, budget: Budget) -> Placement:
+    generator = np.random.default_rng(seed)
+    return hill_climb(problem, simulate, generator, start=start, budget=budget, schedule=start.schedule)
+
+
+def _starts(problem: Problem, base: Placement, seed: int) -> Placement:
+    generator, budget = np.random.default_rng(seed), Budget(evaluations=EVALUATIONS)
+    return own_start(problem, simulate, generator, budget, count=EVALUATIONS)
 
 
 CONTROLS: Mapping[str, Callable[[Problem, Placement, int], Placement]] = {
     **{name: _plain(control) for name, control in controls.CONTROLS.items()},
     "hill climbing from the base": _from_base,
-    "the estimate, from lists": lambda problem, base, seed: improve(
+    "hill climbing from own starts": _from_starts,
+    "own starts alone": _starts,
+    "the estimate, from own starts": lambda problem, base, seed: improve(
         problem, simulate, np.random.default_rng(seed), budget=Budget(evaluations=EVALUATIONS)
     ),
-    "the improver, from lists": lambda problem, base, seed: searches.improved(
+    "the improver, from own starts": lambda problem, base, seed: searches.improved(
         problem, simulate, _improver(), seed, Budget(evaluations=EVALUATIONS)
     ),
 }
@@ -291,28 +299,17 @@ def jobs(rows: Sequence[str], seeds: int, minutes: float) -> dict[str, Job]:
     return policies | {f"opponents/{held.label}": (opponents, (held,)) for held in held_out()}
 
 
-def jobs_again(rows: Sequence[str], seeds: int) -> dict[str, Job]:
-    """A cell for each policy whose weights are there, and one of the base for each problem."""
-    there = [(name, seed) for seed in range(seeds) for name in rows if weights_of(name, seed).exists()]
-    policies: dict[str, Job] = {f"again/{name}/{seed}": (again, (name, seed)) for name, seed in there}
-    return policies | {f"base/{held.label}": (based, (held,)) for held in held_out()}
-
-
 def main() -> None:
     parser = output.parser(__doc__)
     parser.add_argument("--rows", nargs="*", choices=ROWS, default=list(ROWS))
     parser.add_argument("--minutes", type=float, default=20, help="of a processor, for each training")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--again", action="store_true", help="place anew with the weights that were trained before")
     parser.add_argument("--show", action="store_true", help="only the table of the cells that are there")
     arguments = parser.parse_args()
-    if arguments.again:
-        cells.compute(AGAIN, jobs_again(arguments.rows, arguments.seeds), {"sets": list(SETS)})
-    elif not arguments.show:
+    if not arguments.show:
         settings = {name: files.to_document(config(row, 0)) for name, row in ROWS.items()}
         cells.compute(PATH, jobs(arguments.rows, arguments.seeds, arguments.minutes), settings | {"minutes": arguments.minutes})
-    computed = {name: cell for path in (PATH, AGAIN) if path.exists() for name, cell in results.load(path)["cells"].items()}
-    text = policies_table.table(computed, {held.label: held.kind for held in held_out()})
+    text = policies_table.table(results.load(PATH)["cells"], {held.label: held.kind for held in held_out()})
     output.show(text, {"table": text}, arguments, PATH.with_suffix(".md"))
 
 

@@ -10,7 +10,10 @@ from experiments.encoders.intervals import Times, compared, geometric
 from experiments.encoders.transfer_table import on_one_device
 
 ROOM, FASTER = 1.05, 1.05
-SHOWN = {"again": ", 16 candidates", "policy": ""}  # of cells of policies, by what their names begin with
+SINGLE = {
+    "the base that is observed": "base_ns", "the published rules, in every form": "rules_ns", "the best single device": "one_device_ns",
+    "the bound": "bound_ns",
+}  # fmt: skip
 WAYS = {"greedy": "greedy", "sample": "one sample", "best": "best of 64 evaluations", "moved": "and 400 of the improver"}
 
 
@@ -35,15 +38,15 @@ def _set(kind: str, others: Mapping[str, Cell], computed: Mapping[str, Cell]) ->
         return str(geometric(compared(times, heuristic), families) or "-")
 
     lines = []
-    for prefix, name in dict.fromkeys(tuple(key.split("/")[:2]) for key in sorted(computed) if key.split("/")[0] in SHOWN):
-        seeds = [cell for key, cell in sorted(computed.items()) if key.startswith(f"{prefix}/{name}/")]
+    for name in dict.fromkeys(key.split("/")[1] for key in computed if key.startswith("policy/")):
+        seeds = [cell for key, cell in sorted(computed.items()) if key.startswith(f"policy/{name}/")]
         for stage in ("trained", "untrained"):
             rows = {way: {label: [cell[stage][label].get(way) for cell in seeds] for label in others} for way in WAYS}
             shown = [over(times) for times in rows.values()]
             greedy = [time for times in rows["greedy"].values() for time in times]
             lines.append(
                 [
-                    f"{name}{SHOWN[prefix]}, {stage}",
+                    f"{name}, {stage}",
                     *shown,
                     on_one_device(rows["greedy"], others, FASTER),
                     f"{sum(time is None for time in greedy)} of {len(greedy)}",
@@ -54,23 +57,7 @@ def _set(kind: str, others: Mapping[str, Cell], computed: Mapping[str, Cell]) ->
     }
     for name, times in controlled.items():
         lines.append([name, "", "", over(times), "", on_one_device(times, others, FASTER), _unfit(times.values())])
-    later = {label: computed[f"base/{label}"] for label in others if f"base/{label}" in computed}
-    if later:
-        climbed: Times = {label: cell["climbed"] for label, cell in later.items()}
-        lines.append(
-            [
-                "hill climbing from the base, 16 candidates",
-                "",
-                "",
-                over(climbed),
-                "",
-                on_one_device(climbed, others, FASTER),
-                _unfit(climbed.values()),
-            ]
-        )
-        base: Times = {label: [cell["base_ns"]] for label, cell in later.items()}
-        lines.append(["the base, 16 candidates", over(base), "", "", "", on_one_device(base, others, FASTER), _unfit(base.values())])
-    for name, key in (("the base that is observed", "base_ns"), ("the best single device", "one_device_ns"), ("the bound", "bound_ns")):
+    for name, key in SINGLE.items():
         single: Times = {label: [cell[key]] for label, cell in others.items()}
         lines.append([name, over(single), "", "", "", on_one_device(single, others, FASTER), _unfit(single.values())])
     header = [f"{kind}: {len(others)} problems", *WAYS.values(), "on one device where a heuristic is 5 % faster", "infeasible"]
