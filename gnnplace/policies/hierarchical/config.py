@@ -29,7 +29,7 @@ from gnnplace.policies.hierarchical.grouper import (
     ScheduledGrouping,
 )
 from gnnplace.policies.hierarchical.parsed import ParsingGrouper
-from gnnplace.policies.hierarchical.policy import Hierarchical, Ungrouped
+from gnnplace.policies.hierarchical.policy import Hierarchical, Rounds, Ungrouped
 from gnnplace.policies.placing.base import BASE_OBSERVATIONS, STAYS
 from gnnplace.policies.placing.observations import OBSERVATIONS
 from gnnplace.policies.placing.placer import ObservingPlacer, Placer, Seq2Seq
@@ -73,11 +73,11 @@ class HierarchicalConfig(PolicyConfig):
         bound: C of the Placer's logits C tanh(l / T)
         temperature: T of the Placer's logits
         bases: candidates for the base schedule that is observed (with observed devices): the fastest device alone, then
-            list schedules; each is an evaluation, and 0 = no base
+            list schedules and random stages; each is an evaluation, and 0 = no base
         rounds: how often an episode places all groups; from the second round on, its best placement so far is the base
         base_logit: what the base's device adds to a logit at first, before C and T, at least 0
         units: what is grouped
-        schedule: how ops are ordered within devices
+        schedule: how ops are ordered within devices; with a base in a step of several micro-batches, as in the base
     """
 
     kind: Literal["hierarchical"] = "hierarchical"
@@ -189,8 +189,7 @@ class HierarchicalConfig(PolicyConfig):
         groups = self._group_encoder(shape, ops)
         return Hierarchical(
             op_encoder=ops, grouper=grouper, group_encoder=groups, placer=self._placer(groups.width, shape.devices),
-            groupings=groupings, sharpness=self.sharpness, bases=self.bases, rounds=self.rounds,
-            units=self.units, schedule=self.schedule,
+            groupings=groupings, rounds=Rounds(self.rounds, self.bases), units=self.units, schedule=self.schedule,
         )  # fmt: skip
 
     def _read(self, shape: PolicyShape) -> OpEncoder | None:
@@ -221,7 +220,7 @@ class HierarchicalConfig(PolicyConfig):
         )  # fmt: skip
 
     def _grouper(self, encoder: OpEncoder, options: int) -> Grouper:
-        return Grouper(encoder.width, options, hidden=self.hidden, activation=self.activation)
+        return Grouper(encoder.width, options, hidden=self.hidden, activation=self.activation, sharpness=self.sharpness)
 
     def _placer(self, group_width: int, devices: int) -> Placer:
         if self.devices == "names":

@@ -25,17 +25,27 @@ Activation = Literal["relu", "linear"]
 
 
 class Grouper(nn.Module):
-    """The logits of `options` for each op, from the op's embedding."""
+    """The logits of `options` for each op, from the op's embedding.
 
-    def __init__(self, width: int, options: int, *, hidden: int = 64, activation: Activation = "relu") -> None:
+    After imitation a Grouper is unsure of many ops, and independent draws break groups up: `sharpness` multiplies the
+    logits when it groups (`sharp`), not while it is taught.
+    """
+
+    def __init__(
+        self, width: int, options: int, *, hidden: int = 64, activation: Activation = "relu", sharpness: float = 1.0
+    ) -> None:
         super().__init__()
-        self.options = options
+        self.options, self.sharpness = options, sharpness
         between = nn.ReLU() if activation == "relu" else nn.Identity()
         self.layers = nn.Sequential(nn.Linear(width, hidden), between, nn.Linear(hidden, options))
         glorot(self)
 
     def forward(self, embeddings: Float[Tensor, "ops width"]) -> Float[Tensor, "ops options"]:
         return self.layers(embeddings)
+
+    def sharp(self, embeddings: Float[Tensor, "ops width"]) -> Float[Tensor, "ops options"]:
+        """The logits by which ops are grouped."""
+        return self.sharpness * self(embeddings)
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,16 @@ class HierarchicalState(NamedTuple):
     tried: tuple[Placement, ...] | None = None  # the placements of the step before; None before the first
 
 
+class Rounds(NamedTuple):
+    """How often an episode places all groups, and the candidates for the base that it observes (0: no base)."""
+
+    number: int = 1
+    bases: int = 0
+
+
+ONE_ROUND = Rounds()
+
+
 class Hierarchical(nn.Module):
     """Groups units, then places groups.
 
@@ -70,12 +80,11 @@ class Hierarchical(nn.Module):
     only decision that is not the policy's. A named empty group may stand anywhere.
 
     With `bases` candidates for a base schedule (`placing.base`), a first step of an episode proposes them, and the
-    best of them is observed; its placement is none of the policy's, but its order of ops is. An episode has `rounds`:
-    from the second on, the best placement so far of all samples is the base.
+    best of them is observed; its placement is none of the policy's, but its order of ops is. From the second of an
+    episode's `rounds` on, the best placement so far of all samples is the base.
 
     Learns from the summed log-probability of both decisions (eqs. 4 and 6). It can imitate a placement (`choices`), and
-    its Grouper a clustering (`grouping_target`). After that imitation a Grouper is unsure of many ops, and independent
-    draws break groups up: `sharpness` multiplies its logits when it groups.
+    its Grouper a clustering (`grouping_target`).
     """
 
     def __init__(
@@ -86,9 +95,7 @@ class Hierarchical(nn.Module):
         group_encoder: GroupEncoder,
         placer: Placer,
         groupings: int = 1,
-        sharpness: float = 1.0,
-        bases: int = 0,
-        rounds: int = 1,
+        rounds: Rounds = ONE_ROUND,
         units: UnitsName = "ops",
         schedule: Schedule = "critical-path",
     ) -> None:
@@ -96,11 +103,10 @@ class Hierarchical(nn.Module):
         if op_encoder is None and isinstance(grouper, nn.Module):
             raise ValueError("op_encoder: a learned grouper reads op embeddings, so it needs one")
         self.op_encoder, self.grouper, self.group_encoder, self.placer = op_encoder, grouper, group_encoder, placer
-        self.groupings, self.sharpness, self.units, self.schedule = groupings, sharpness, units, schedule
-        self.bases, self.rounds = bases, rounds
-        if bases:
+        self.groupings, self.rounds, self.units, self.schedule = groupings, rounds, units, schedule
+        if rounds.bases:
             self.feedback, self.looks = "timeline", 1
-        if rounds > 1:
+        if rounds.number > 1:
             self.evaluates = "every"
         self._constants = ProblemConstants(self._state)
 
@@ -130,20 +136,20 @@ class Hierarchical(nn.Module):
         self, state: HierarchicalState, choose: Choose, feedback: Sequence[StepResult] | None
     ) -> tuple[tuple[Placement, ...], HierarchicalState | None]:
         """One placement for each sample. If a base is observed, a first step proposes its candidates."""
-        if self.bases and state.tried is None:
+        if self.rounds.bases and state.tried is None:
             assert state.problem is not None and state.tables is not None
             observed = state.tables.base is not None
-            tried = () if observed else candidates(state.problem, state.units, self.bases, self.schedule)
+            tried = () if observed else candidates(state.problem, state.units, self.rounds.bases, self.schedule)
             return tried, state._replace(tried=tried)
         state = self._with_base(state, feedback)
         placements = self._placed(state, choose)
         round_ = state.round + 1
-        return placements, None if round_ == self.rounds else state._replace(round=round_, tried=placements)
+        return placements, None if round_ == self.rounds.number else state._replace(round=round_, tried=placements)
 
     def _placed(self, state: HierarchicalState, choose: Choose) -> tuple[Placement, ...]:
         """All decisions of a round."""
         embeddings = self._embeddings(state)
-        grouping, inner = self._group(state, embeddings, choose, self.sharpness)
+        grouping, inner = self._group(state, embeddings, choose)
         queue = self._turns(state, grouping)
         embedded = self.group_encoder(state.groups, grouping, self._read(embeddings))
         groups = in_turn(embedded if inner is None else embedded * inner, queue.order)
@@ -178,7 +184,7 @@ class Hierarchical(nn.Module):
         if isinstance(self.grouper, ParsingGrouper):
             assert state.parses is not None
             return choose("edge", self.grouper(self._embeddings(state), state.parses)[None])
-        return self._group(state, self._embeddings(state), choose, 1.0)[0]
+        return self._group(state, self._embeddings(state), choose, sharp=False)[0]
 
     @property
     def learns_groups(self) -> bool:
@@ -214,17 +220,19 @@ class Hierarchical(nn.Module):
         state: HierarchicalState,
         embeddings: Float[Tensor, "units width"] | None,
         choose: Choose,
-        sharpness: float,
+        *,
+        sharp: bool = True,
     ) -> tuple[Int[Tensor, "leading units"], Float[Tensor, "1 groups 1"] | None]:
         """The groups of units; and what the embeddings of parsed groups are multiplied by."""
         if state.grouping is not None:
             return state.grouping, None
         if isinstance(self.grouper, ParsingGrouper):
             return self._parsed(state, embeddings, choose)
-        assert isinstance(self.grouper, Grouper)
+        assert isinstance(self.grouper, Grouper) and embeddings is not None
         recorded = choose.given("group")
         leading = math.gcd(state.samples, self.groupings) if recorded is None else len(recorded)
-        return choose("group", (sharpness * self.grouper(embeddings)).expand(leading, -1, -1)), None
+        logits = self.grouper.sharp(embeddings) if sharp else self.grouper(embeddings)
+        return choose("group", logits.expand(leading, -1, -1)), None
 
     def _parsed(
         self, state: HierarchicalState, embeddings: Float[Tensor, "units width"] | None, choose: Choose

@@ -187,7 +187,7 @@ class Placeto(nn.Module):
         self.grouper: Grouper | None = None
         if knobs.grouper == "learned":
             self.op_encoder = UnitGraph(CostColumns(), width=knobs.encoder_width, rounds=knobs.encoder_rounds)
-            self.grouper = Grouper(knobs.encoder_width, knobs.groups, hidden=knobs.hidden)
+            self.grouper = Grouper(knobs.encoder_width, knobs.groups, hidden=knobs.hidden, sharpness=knobs.sharpness)
         self._constants = ProblemConstants(self._of_problem)
         self._best: WeakKeyDictionary[Problem, Int[Tensor, " units"]] = WeakKeyDictionary()
 
@@ -243,7 +243,7 @@ class Placeto(nn.Module):
         """The state with its groups, their order and their first devices."""
         constants, graph = state.constants, state.constants.graph
         if graph is None:
-            grouping = self._group(state, choose, self.knobs.sharpness)
+            grouping = self._group(state, choose)
             graph = placed_graph(constants.facts, grouping, self.knobs.groups, self.knobs.sums)
         if self.knobs.order == "random":
             graph = shuffled(graph, choose("order", graph.work.new_zeros(len(graph.order), SEEDS)))
@@ -270,13 +270,15 @@ class Placeto(nn.Module):
 
     def group(self, state: PlacetoState, choose: Choose) -> Int[Tensor, "leading units"]:
         """The first decision alone, from the Grouper's logits as they are."""
-        return self._group(state, choose, 1.0)
+        return self._group(state, choose, sharp=False)
 
-    def _group(self, state: PlacetoState, choose: Choose, sharpness: float) -> Int[Tensor, "leading units"]:
+    def _group(self, state: PlacetoState, choose: Choose, *, sharp: bool = True) -> Int[Tensor, "leading units"]:
         assert self.op_encoder is not None and self.grouper is not None
         recorded = choose.given("group")
         leading = math.gcd(state.samples, self.groupings) if recorded is None else len(recorded)
-        return choose("group", (sharpness * self.grouper(self.op_encoder(state.constants.ops))).expand(leading, -1, -1))
+        embeddings = self.op_encoder(state.constants.ops)
+        logits = self.grouper.sharp(embeddings) if sharp else self.grouper(embeddings)
+        return choose("group", logits.expand(leading, -1, -1))
 
     @property
     def learns_groups(self) -> bool:

@@ -154,7 +154,8 @@ def test_schedule_is_that_of_the_constructor():
 
 def test_sharpness_multiplies_the_logits_of_groups_but_not_of_their_pre_training():
     of = chains(2, 3, 2)
-    policy = planner(of, sharpness=4.0)
+    policy = planner(of)
+    policy.grouper.sharpness = 4.0
     tape, _ = sampled(policy, of, 2)
     alone = Tape("argmax", 1)
     policy.group(policy.reset(of, 1), alone)
