@@ -19,15 +19,9 @@ from gnnplace.policies.encoders.gnn import Aggregate, UnitGraph
 from gnnplace.policies.encoders.groups import MeanGroups
 from gnnplace.policies.encoders.kinds import CANONICAL, Vocabulary, vocabulary
 from gnnplace.policies.encoders.paper import PaperGroups, PaperOps
+from gnnplace.policies.hierarchical.fixed import ClusteredGrouping, RandomGrouping, ScheduledGrouping
 from gnnplace.policies.hierarchical.group_graph import GroupGraph
-from gnnplace.policies.hierarchical.grouper import (
-    Activation,
-    ClusteredGrouping,
-    FixedGrouping,
-    Grouper,
-    RandomGrouping,
-    ScheduledGrouping,
-)
+from gnnplace.policies.hierarchical.grouper import Activation, Grouper, Grouping
 from gnnplace.policies.hierarchical.parsed import ParsingGrouper
 from gnnplace.policies.hierarchical.policy import Hierarchical, Rounds, Ungrouped
 from gnnplace.policies.placing.base import BASE_OBSERVATIONS, STAYS
@@ -183,7 +177,7 @@ class HierarchicalConfig(PolicyConfig):
         self,
         shape: PolicyShape,
         ops: OpEncoder | None,
-        grouper: Grouper | ParsingGrouper | FixedGrouping,
+        grouper: Grouping,
         groupings: int,
     ) -> Hierarchical:
         groups = self._group_encoder(shape, ops)

@@ -2,26 +2,71 @@
 
 One hidden layer of 64 (Mirhoseini et al., ICLR 2018, section 3.1). The paper names no activation: ReLU here, and
 `linear` is the authors' public code, where the two layers make one linear map of rank 64. With as many options as
-devices the same network is the paper's ablation without grouping; `RandomGrouping` is its ablation without learning.
-`ClusteredGrouping` are the parts that a Grouper may be taught, as they are.
+devices the same network is the paper's ablation without grouping. `Grouping` is what any mechanism of groups does: the
+Grouper, groups by graph parsing (`parsed.py`), and fixed ones (`fixed.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from gnnplace.policies.clustering import clustering, groups_within
 from gnnplace.policies.glorot import glorot
 from gnnplace.policies.placing.base import Base
+from gnnplace.policies.protocol import Choose
 from gnnplace.problems import Problem
 from gnnplace.units.units import Units
 
 Activation = Literal["relu", "linear"]
+
+
+class Grouped(NamedTuple):
+    """The group of each unit, and what the embeddings of groups are multiplied by (None: by 1)."""
+
+    of_unit: Int[Tensor, "leading units"]
+    inner: Float[Tensor, "1 groups 1"] | None = None
+
+
+class Grouping(Protocol):
+    """A mechanism that puts the units of a problem into at most `options` groups.
+
+    `taught`: a clustering can teach its weights. `learns`: its decision "group" has a log-probability of its own, so no
+    gradient of the Placer reaches what it reads. `scheduled`: it waits for the base schedule.
+    """
+
+    taught: ClassVar[bool]
+    learns: ClassVar[bool]
+    scheduled: ClassVar[bool]
+
+    @property
+    def options(self) -> int: ...
+
+    def reads(self, problem: Problem, units: Units, base: Base | None) -> Any:
+        """What it reads of a problem, in tensors; None before the base that it waits for is known."""
+        ...
+
+    def fixed(self, reads: Any) -> Int[Tensor, "1 units"] | None:
+        """The groups where no weight decides them."""
+        ...
+
+    def group(
+        self, reads: Any, embeddings: Float[Tensor, "units width"] | None, choose: Choose, groupings: int
+    ) -> Grouped:
+        """Groups the units; a Grouper decides as many groupings, or as a tape has recorded."""
+        ...
+
+    def decide(
+        self, reads: Any, embeddings: Float[Tensor, "units width"], choose: Choose, groupings: int
+    ) -> Int[Tensor, "leading questions"]:
+        """The decision that a clustering teaches, by itself."""
+        ...
+
+    def target(self, reads: Any, group: Int[Tensor, " units"]) -> Mapping[str, Int[Tensor, "1 questions"]]:
+        """A clustering as choices of that decision."""
+        ...
 
 
 class Grouper(nn.Module):
@@ -30,6 +75,10 @@ class Grouper(nn.Module):
     After imitation a Grouper is unsure of many ops, and independent draws break groups up: `sharpness` multiplies the
     logits when it groups (`sharp`), not while it is taught.
     """
+
+    taught: ClassVar[bool] = True
+    learns: ClassVar[bool] = True
+    scheduled: ClassVar[bool] = False
 
     def __init__(
         self, width: int, options: int, *, hidden: int = 64, activation: Activation = "relu", sharpness: float = 1.0
@@ -47,45 +96,24 @@ class Grouper(nn.Module):
         """The logits by which ops are grouped."""
         return self.sharpness * self(embeddings)
 
+    def reads(self, problem: Problem, units: Units, base: Base | None) -> tuple[()]:
+        return ()
 
-@dataclass(frozen=True)
-class RandomGrouping:
-    """A grouping that is drawn uniformly and stays fixed while the Placer learns.
+    def fixed(self, reads: Any) -> None:
+        return None
 
-    It depends on the seed and the number of units alone.
-    """
+    def group(
+        self, reads: Any, embeddings: Float[Tensor, "units width"] | None, choose: Choose, groupings: int
+    ) -> Grouped:
+        assert embeddings is not None
+        recorded = choose.given("group")
+        leading = groupings if recorded is None else len(recorded)
+        return Grouped(choose("group", self.sharp(embeddings).expand(leading, -1, -1)))
 
-    options: int
-    seed: int
+    def decide(
+        self, reads: Any, embeddings: Float[Tensor, "units width"], choose: Choose, groupings: int
+    ) -> Int[Tensor, "leading units"]:
+        return choose("group", self(embeddings).expand(groupings, -1, -1))
 
-    def of(self, problem: Problem, units: Units, base: Base | None = None) -> Int[Tensor, "1 units"]:
-        """The group of each unit of a problem."""
-        generator = torch.Generator().manual_seed(self.seed)
-        return torch.randint(self.options, (1, units.num_units), generator=generator)
-
-
-@dataclass(frozen=True)
-class ClusteredGrouping:
-    """METIS's parts of each graph, numbered by when their work can start (`policies.clustering`)."""
-
-    options: int
-
-    def of(self, problem: Problem, units: Units, base: Base | None = None) -> Int[Tensor, "1 units"]:
-        """The group of each unit of a problem."""
-        return torch.from_numpy(clustering(problem, units, self.options))[None]
-
-
-@dataclass(frozen=True)
-class ScheduledGrouping:
-    """METIS's parts within each device of the base schedule, so that a group stands on one device there."""
-
-    options: int
-
-    def of(self, problem: Problem, units: Units, base: Base | None = None) -> Int[Tensor, "1 units"] | None:
-        """The group of each unit of a problem; None before the base is known."""
-        if base is None:
-            return None
-        return torch.from_numpy(groups_within(problem, units, base.units(units.num_units), self.options))[None]
-
-
-FixedGrouping = RandomGrouping | ClusteredGrouping | ScheduledGrouping
+    def target(self, reads: Any, group: Int[Tensor, " units"]) -> Mapping[str, Int[Tensor, "1 units"]]:
+        return {"group": group[None]}

@@ -11,7 +11,8 @@ multiplied by the mean probability that its inner edges are kept (by 1 without s
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +22,9 @@ from torch import Tensor, nn
 from gnnplace.policies.clustering import by_time
 from gnnplace.policies.features import EDGE_FEATURES, edges_with_features
 from gnnplace.policies.glorot import glorot
+from gnnplace.policies.hierarchical.grouper import Grouped
+from gnnplace.policies.placing.base import Base
+from gnnplace.policies.protocol import Choose
 from gnnplace.problems import Problem
 from gnnplace.schedules.paths import UnitStarts, unit_starts
 from gnnplace.units.contraction import merge_under
@@ -41,8 +45,13 @@ class ParsedGraph(NamedTuple):
 class ParsingGrouper(nn.Module):
     """The logits of an edge to be cut or kept, from the embeddings of its ends, in either direction, and its features.
 
-    `options` is the largest number of groups.
+    `options` is the largest number of groups. A `Grouping`: the groups that edges make are kept on a tape, and weights
+    determine them, so their log-probability is 0.
     """
+
+    taught: ClassVar[bool] = True
+    learns: ClassVar[bool] = False
+    scheduled: ClassVar[bool] = False
 
     def __init__(self, width: int, options: int, *, hidden: int = 64) -> None:
         super().__init__()
@@ -50,8 +59,30 @@ class ParsingGrouper(nn.Module):
         self.layers = nn.Sequential(nn.Linear(2 * width + EDGE_FEATURES, hidden), nn.ReLU(), nn.Linear(hidden, 2))
         glorot(self)
 
-    def constants(self, problem: Problem, units: Units) -> ParsedGraph:
+    def reads(self, problem: Problem, units: Units, base: Base | None) -> ParsedGraph:
         return ParsedGraph(*edges_with_features(problem, units), unit_starts(problem, units))
+
+    def fixed(self, reads: ParsedGraph) -> None:
+        return None
+
+    def group(
+        self, reads: ParsedGraph, embeddings: Float[Tensor, "units width"] | None, choose: Choose, groupings: int
+    ) -> Grouped:
+        assert embeddings is not None
+        logits, recorded = self(embeddings, reads), choose.given("group")
+        group = self.groups(logits, reads) if recorded is None else recorded
+        certain = nn.functional.one_hot(group, self.options).bool()
+        group = choose("group", torch.zeros(certain.shape, device=group.device), certain)
+        return Grouped(group, self.inner(logits, reads, group))
+
+    def decide(
+        self, reads: ParsedGraph, embeddings: Float[Tensor, "units width"], choose: Choose, groupings: int
+    ) -> Int[Tensor, "1 edges"]:
+        return choose("edge", self(embeddings, reads)[None])
+
+    def target(self, reads: ParsedGraph, group: Int[Tensor, " units"]) -> Mapping[str, Int[Tensor, "1 edges"]]:
+        src, dst = reads.edges
+        return {"edge": (group[src] == group[dst]).long()[None]}
 
     def forward(self, embeddings: Float[Tensor, "units width"], of: ParsedGraph) -> Float[Tensor, "edges 2"]:
         first, second = embeddings[of.edges[0]], embeddings[of.edges[1]]

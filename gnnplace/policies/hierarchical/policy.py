@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.clustering import clustering, groups_within
 from gnnplace.policies.encoders.encoder import GroupEncoder, OpEncoder
-from gnnplace.policies.hierarchical.grouper import FixedGrouping, Grouper
-from gnnplace.policies.hierarchical.parsed import ParsedGraph, ParsingGrouper
+from gnnplace.policies.hierarchical.grouper import Grouper, Grouping
 from gnnplace.policies.placing.base import best_base, candidates
 from gnnplace.policies.placing.group_tables import TablesOfUnits, tables_of_units
 from gnnplace.policies.placing.placer import Placer, Seq2Seq
@@ -40,9 +39,8 @@ class HierarchicalState(NamedTuple):
     ops: Any  # what the op encoder reads
     groups: Any  # what the group encoder reads
     tables: TablesOfUnits | None  # None where devices have names
-    grouping: Int[Tensor, "1 units"] | None  # None where a Grouper decides, or before the base is known
+    grouping: Any  # what groups are made of (`Grouping.reads`)
     allowed: Bool[Tensor, "units devices"]
-    parses: ParsedGraph | None  # what a ParsingGrouper reads
     problem: Problem | None = None  # of an episode; what is kept of a problem does not refer to it
     round: int = 0  # rounds that have been placed
     tried: tuple[Placement, ...] | None = None  # the placements of the step before; None before the first
@@ -91,7 +89,7 @@ class Hierarchical(nn.Module):
         self,
         *,
         op_encoder: OpEncoder | None,
-        grouper: Grouper | ParsingGrouper | FixedGrouping,
+        grouper: Grouping,
         group_encoder: GroupEncoder,
         placer: Placer,
         groupings: int = 1,
@@ -100,7 +98,7 @@ class Hierarchical(nn.Module):
         schedule: Schedule = "critical-path",
     ) -> None:
         super().__init__()
-        if op_encoder is None and isinstance(grouper, nn.Module):
+        if op_encoder is None and grouper.taught:
             raise ValueError("op_encoder: a learned grouper reads op embeddings, so it needs one")
         self.op_encoder, self.grouper, self.group_encoder, self.placer = op_encoder, grouper, group_encoder, placer
         self.groupings, self.rounds, self.units, self.schedule = groupings, rounds, units, schedule
@@ -121,10 +119,8 @@ class Hierarchical(nn.Module):
         ops = None if self.op_encoder is None else self.op_encoder.constants(problem, grouped)
         groups = self.group_encoder.constants(problem, grouped)
         tables = None if isinstance(self.placer, Seq2Seq) else tables_of_units(problem, grouped)
-        parses = self.grouper.constants(problem, grouped) if isinstance(self.grouper, ParsingGrouper) else None
-        fixed = None if isinstance(self.grouper, nn.Module) else self.grouper.of(problem, grouped, None)
         may = torch.from_numpy(allowed(problem, grouped))
-        return HierarchicalState(1, grouped, ops, groups, tables, fixed, may, parses)
+        return HierarchicalState(1, grouped, ops, groups, tables, self.grouper.reads(problem, grouped, None), may)
 
     def widen_ranges(self, problems: Sequence[Problem]) -> None:
         states = [self.reset(problem, 1) for problem in problems]
@@ -149,7 +145,7 @@ class Hierarchical(nn.Module):
     def _placed(self, state: HierarchicalState, choose: Choose) -> tuple[Placement, ...]:
         """All decisions of a round."""
         embeddings = self._embeddings(state)
-        grouping, inner = self._group(state, embeddings, choose)
+        grouping, inner = self.grouper.group(state.grouping, embeddings, choose, self._groupings(state))
         queue = self._turns(state, grouping)
         embedded = self.group_encoder(state.groups, grouping, self._read(embeddings))
         groups = in_turn(embedded if inner is None else embedded * inner, queue.order)
@@ -173,28 +169,28 @@ class Hierarchical(nn.Module):
         base = best_base(state.problem, state.units, state.tried, feedback, before)
         if base is before:
             return state
-        fixed = None if isinstance(self.grouper, nn.Module) else self.grouper.of(state.problem, state.units, base)
-        informed = state._replace(tables=state.tables._replace(base=base), grouping=fixed)
+        informed = state._replace(tables=state.tables._replace(base=base))
+        if self.grouper.scheduled:
+            informed = informed._replace(grouping=self.grouper.reads(state.problem, state.units, base))
         if not state.round:
             self._constants.keep(state.problem, informed._replace(samples=1, problem=None, tried=None))
         return informed
 
     def group(self, state: HierarchicalState, choose: Choose) -> Int[Tensor, "leading units"]:
         """The first decision alone, from the Grouper's logits as they are; of parsed groups which edges are kept."""
-        if isinstance(self.grouper, ParsingGrouper):
-            assert state.parses is not None
-            return choose("edge", self.grouper(self._embeddings(state), state.parses)[None])
-        return self._group(state, self._embeddings(state), choose, sharp=False)[0]
+        embeddings = self._embeddings(state)
+        assert embeddings is not None
+        return self.grouper.decide(state.grouping, embeddings, choose, self._groupings(state))
 
     @property
     def learns_groups(self) -> bool:
         """Whether groups are a Grouper's."""
-        return isinstance(self.grouper, Grouper)
+        return self.grouper.learns
 
     @property
     def teaches_groups(self) -> bool:
         """Whether groups are of weights, which a clustering can teach."""
-        return isinstance(self.grouper, nn.Module)
+        return self.grouper.taught
 
     def grouping_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters of the op encoder and of the Grouper."""
@@ -210,54 +206,24 @@ class Hierarchical(nn.Module):
 
         No gradient passes from the Placer through a learned grouping to the input of the Grouper.
         """
-        return embeddings.detach() if embeddings is not None and isinstance(self.grouper, Grouper) else embeddings
+        return embeddings.detach() if embeddings is not None and self.grouper.learns else embeddings
 
     def _turns(self, state: HierarchicalState, grouping: Int[Tensor, "leading units"]) -> Turns:
         return turns(state.tables, grouping, state.allowed, self.grouper.options, state.samples)
 
-    def _group(
-        self,
-        state: HierarchicalState,
-        embeddings: Float[Tensor, "units width"] | None,
-        choose: Choose,
-        *,
-        sharp: bool = True,
-    ) -> tuple[Int[Tensor, "leading units"], Float[Tensor, "1 groups 1"] | None]:
-        """The groups of units; and what the embeddings of parsed groups are multiplied by."""
-        if state.grouping is not None:
-            return state.grouping, None
-        if isinstance(self.grouper, ParsingGrouper):
-            return self._parsed(state, embeddings, choose)
-        assert isinstance(self.grouper, Grouper) and embeddings is not None
-        recorded = choose.given("group")
-        leading = math.gcd(state.samples, self.groupings) if recorded is None else len(recorded)
-        logits = self.grouper.sharp(embeddings) if sharp else self.grouper(embeddings)
-        return choose("group", logits.expand(leading, -1, -1)), None
-
-    def _parsed(
-        self, state: HierarchicalState, embeddings: Float[Tensor, "units width"] | None, choose: Choose
-    ) -> tuple[Int[Tensor, "1 units"], Float[Tensor, "1 groups 1"]]:
-        """The groups that edges make, which a tape keeps: weights determine them, so their log-probability is 0."""
-        assert isinstance(self.grouper, ParsingGrouper) and embeddings is not None and state.parses is not None
-        logits, recorded = self.grouper(embeddings, state.parses), choose.given("group")
-        group = self.grouper.groups(logits, state.parses) if recorded is None else recorded
-        certain = nn.functional.one_hot(group, self.grouper.options).bool()
-        group = choose("group", torch.zeros(certain.shape, device=group.device), certain)
-        return group, self.grouper.inner(logits, state.parses, group)
+    def _groupings(self, state: HierarchicalState) -> int:
+        return math.gcd(state.samples, self.groupings)
 
     def grouping_target(self, problem: Problem) -> Mapping[str, Int[Tensor, "1 questions"]]:
-        """The clustering of a problem's units (`clustering.py`) as choices of "group", or of the edges that it keeps.
+        """The clustering of a problem's units (`clustering.py`) as choices of groups, or of the edges that it keeps.
 
         None where groups are fixed.
         """
-        if not self.teaches_groups:
+        if not self.grouper.taught:
             return {}
         state = self.reset(problem, 1)
         group = torch.from_numpy(clustering(problem, state.units, self.grouper.options)).to(state.allowed.device)
-        if state.parses is None:
-            return {"group": group[None]}
-        src, dst = state.parses.edges
-        return {"edge": (group[src] == group[dst]).long()[None]}
+        return self.grouper.target(state.grouping, group)
 
     def choices(self, problem: Problem, placement: Placement) -> Mapping[str, Tensor]:
         """Groups that cut each device's units by its share of the work, and each group's device.
@@ -267,13 +233,14 @@ class Hierarchical(nn.Module):
         A group whose members stand on several devices, as fixed ones do, is put where most of their work stands.
         """
         state = self.reset(problem, 1)
-        if state.grouping is None and not self.teaches_groups:
+        if state.grouping is None:
             raise ValueError("policy.grouper: groups within the devices of a base are unknown before its step")
         order = decision_order(problem, state.units)
         device = np.empty(len(order), np.int64)
         device[order] = by_first_use(problem, devices_of_units(problem, state.units, placement)[order])
-        fixed = None if state.grouping is None else state.grouping[0].cpu().numpy()
-        group = groups_within(problem, state.units, device, self.grouper.options) if fixed is None else fixed
+        fixed = self.grouper.fixed(state.grouping)
+        within = groups_within(problem, state.units, device, self.grouper.options) if fixed is None else fixed[0].cpu()
+        group = np.asarray(within)
         work = np.zeros((self.grouper.options, problem.num_devices))
         np.add.at(work, (group, device), work_ns(problem, state.units).min(axis=1))
         grouping = torch.from_numpy(group)[None].to(state.allowed.device)

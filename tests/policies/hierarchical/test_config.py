@@ -14,7 +14,8 @@ from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import check
 from gnnplace.policies.encoders.kinds import Vocabulary, vocabulary
 from gnnplace.policies.encoders.paper import PaperGroups, PaperOps
-from gnnplace.policies.hierarchical.grouper import ClusteredGrouping, Grouper, RandomGrouping
+from gnnplace.policies.hierarchical.fixed import ClusteredGrouping, RandomGrouping
+from gnnplace.policies.hierarchical.grouper import Grouper
 from gnnplace.policies.hierarchical.policy import Hierarchical
 from gnnplace.policies.placing.placer import Seq2Seq
 from gnnplace.policies.placing.turns import group_allowed, soft_placement
@@ -121,7 +122,7 @@ def test_a_fixed_grouping_stays_while_the_placer_learns(fixed):
     tape, placements = sampled(policy, of, 8)
     assert list(tape.steps[0]) == ["device"] and not policy.learns_groups
     units = policy.reset(of, 1).units
-    groups = fixed.of(of, units)[0].numpy()[units.unit]
+    groups = fixed.reads(of, units)[0].numpy()[units.unit]
     for placement in (*placements, *sampled(policy, of, 8, seed=1)[1]):
         for group in range(4):
             assert len(set(placement.device[groups == group].tolist())) <= 1

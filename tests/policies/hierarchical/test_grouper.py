@@ -4,7 +4,8 @@ import torch
 from support.graphs import chains
 
 from gnnplace.policies.clustering import clustering
-from gnnplace.policies.hierarchical.grouper import ClusteredGrouping, Grouper, RandomGrouping
+from gnnplace.policies.hierarchical.fixed import ClusteredGrouping, RandomGrouping
+from gnnplace.policies.hierarchical.grouper import Grouper
 from gnnplace.units.units import units
 
 
@@ -40,14 +41,14 @@ def test_weights_start_glorot_uniform_and_biases_at_zero():
 def test_a_random_grouping_stays_and_follows_its_seed():
     of = chains(1, 200, 2)
     many = units(of.graph, "ops")
-    assert RandomGrouping(8, 1).of(of, many).equal(RandomGrouping(8, 1).of(of, many))
-    assert not RandomGrouping(8, 1).of(of, many).equal(RandomGrouping(8, 2).of(of, many))
-    assert set(RandomGrouping(4, 0).of(of, many)[0].tolist()) == {0, 1, 2, 3}
+    assert RandomGrouping(8, 1).reads(of, many).equal(RandomGrouping(8, 1).reads(of, many))
+    assert not RandomGrouping(8, 1).reads(of, many).equal(RandomGrouping(8, 2).reads(of, many))
+    assert set(RandomGrouping(4, 0).reads(of, many)[0].tolist()) == {0, 1, 2, 3}
 
 
 def test_a_clustered_grouping_is_what_a_grouper_is_taught():
     of = chains(4, 6, 2)
     grouped = units(of.graph, "ops")
-    parts = ClusteredGrouping(4).of(of, grouped)[0]
+    parts = ClusteredGrouping(4).reads(of, grouped)[0]
     assert parts.tolist() == clustering(of, grouped, 4).tolist()
     assert all(len(set(chain.tolist())) == 1 for chain in parts[grouped.unit].view(4, 6))

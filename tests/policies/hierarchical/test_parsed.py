@@ -46,7 +46,7 @@ def test_edges_learn_which_a_clustering_cuts_and_say_so_of_another_graph():
     policy = config.build(config.shape([of]), 1, 0)
     target = policy.grouping_target(of)
     parts = clustering(of, units(of.graph, "ops"), 4)
-    src, dst = policy.reset(of, 1).parses.edges
+    src, dst = policy.reset(of, 1).grouping.edges
     assert target["edge"][0].tolist() == (parts[src] == parts[dst]).astype(int).tolist()
     optimiser = torch.optim.Adam(policy.grouping_parameters(), lr=0.02)
     before = float(imitate_groups(policy, of, target).detach())
