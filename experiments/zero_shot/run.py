@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +45,7 @@ from gnnplace.training.run.selection import drawn
 
 HERE = Path(__file__).resolve().parent
 ROOM = HERE.parents[0] / "room" / "results" / "room.json"
+HEURISTICS = HERE / "results" / "heuristics.json"
 WITH_ROOM, SMALL, LARGE = 1.05, 7_000, 10_000
 MARKS = (24, 64, 256, 1000)
 DRAWN_CLUSTERS, FIRST_DRAWN = 3, 5_000_000  # of each graph; training draws other numbers
@@ -73,12 +74,10 @@ class Recorded:
 
 
 def cell(graph: str, cluster: str | int, seed: int, start: str, checkpoint: str, evaluations: int, methods: tuple[str, ...]) -> cells.Cell:
-    """Every method on one problem. A cluster is a preset's name or the number of a drawn one."""
-    machine = drawn(cluster) if isinstance(cluster, int) else sources.cluster(cluster)
-    problem = roofline.problem(manifest.graph(graph), machine)
+    """Every method on one problem."""
+    problem = posed(graph, cluster)
     marks = [mark for mark in MARKS if mark <= evaluations]
-    found: cells.Cell = {"bound_ns": lower_bound(problem), "ops": problem.num_ops, "devices": problem.num_devices}
-    found["heuristic_ns"] = heuristic_ns(problem, graph, cluster)
+    found: cells.Cell = {"ops": problem.num_ops, "devices": problem.num_devices}
     first, begun = start_of(problem, seed, start, evaluations)
     found["start"] = begun.at(marks)
     for method in methods:
@@ -88,11 +87,17 @@ def cell(graph: str, cluster: str | int, seed: int, start: str, checkpoint: str,
     return found
 
 
-def heuristic_ns(problem: Problem, graph: str, cluster: str | int) -> int | None:
-    """The best heuristic's step: on presets the one of `experiments/room`. It is kept in the cell, so that both are of the same costs."""
-    if isinstance(cluster, int):
-        return simulate(problem, [planners.best_heuristic(problem, simulate)])[0].feasible_ns
-    return cast("int | None", results.load(ROOM)["cells"][f"{graph}/{cluster}"]["heuristic_ns"])
+def posed(graph: str, cluster: str | int) -> Problem:
+    """A problem; the cluster is a preset's name or the number of a drawn one."""
+    machine = drawn(cluster) if isinstance(cluster, int) else sources.cluster(cluster)
+    return roofline.problem(manifest.graph(graph), machine)
+
+
+def compared(graph: str, cluster: str | int) -> cells.Cell:
+    """What a problem's methods are compared with: the best heuristic's step, and the bound."""
+    problem = posed(graph, cluster)
+    (step,) = simulate(problem, [planners.best_heuristic(problem, simulate)])
+    return {"heuristic_ns": step.feasible_ns, "bound_ns": lower_bound(problem)}
 
 
 def start_of(problem: Problem, seed: int, start: str, evaluations: int) -> tuple[Placement, Recorded]:
@@ -168,18 +173,19 @@ def _is_of(part: str, entry: Any) -> bool:
 def run(
     part: str, start: str, checkpoint: str, evaluations: int, seeds: int, methods: Sequence[str], name: str, lineages: Sequence[str]
 ) -> output.Document:
-    """Computes what is missing of a part, or of its graphs of some lineages."""
+    """Computes what is missing of a part, or of its graphs of some lineages; each cell is kept beside what it is compared with."""
     of = {entry.name: entry.lineage for entry in manifest.entries()}
     path = HERE / "results" / f"{name}.json"
+    some = [(graph, cluster) for graph, cluster in problems(part) if not lineages or of[graph] in lineages]
+    others = cells.compute(HEURISTICS, {f"{graph}/{cluster}": (compared, (graph, cluster)) for graph, cluster in some}, {})
     jobs = {
         f"{graph}/{cluster}/{seed}": (cell, (graph, cluster, seed, start, checkpoint, evaluations, tuple(methods)))
         for seed in range(seeds)
-        for graph, cluster in problems(part)
-        if not lineages or of[graph] in lineages
+        for graph, cluster in some
     }
     settings = {"part": part, "start": start, "evaluations": evaluations, "methods": list(methods)}
     computed = cells.compute(path, jobs, settings)
-    return {"cells": {key: computed[key] for key in jobs}, "settings": settings}
+    return {"cells": {key: others[key.rpartition("/")[0]] | computed[key] for key in jobs}, "settings": settings}
 
 
 def main() -> None:
