@@ -31,7 +31,7 @@ THERE_AND_BACK = 0.5  # the share of V shapes
 ONE_STAGE = 0.5  # the share of placements of free copies whose devices share everything
 UNEVEN = (0.0, 0.1, 0.3)  # deviations of the logarithm of a stage's part of the work
 
-Stages = list[Int64[np.ndarray, " devices_of_stage"]]
+Stages = list[Int64[np.ndarray, "_"]]  # the devices of each stage
 
 
 class _Row(NamedTuple):

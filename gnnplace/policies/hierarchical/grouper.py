@@ -9,7 +9,7 @@ Grouper, groups by graph parsing (`parsed.py`), and fixed ones (`fixed.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -30,6 +30,7 @@ class Grouped(NamedTuple):
     inner: Float[Tensor, "1 groups 1"] | None = None
 
 
+@runtime_checkable
 class Grouping(Protocol):
     """A mechanism that puts the units of a problem into at most `options` groups.
 
