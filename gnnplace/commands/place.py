@@ -75,7 +75,7 @@ def _add_planner_arguments(parser: Parser) -> None:
         "--checkpoint",
         metavar="PATH",
         help="a trained policy, by its file or by the name of one that comes with gnnplace (such as "
-        f"hierarchical-gnn-held-out): its greedy placement, among others with --planner {BEST}",
+        f"hierarchical-gnn): its greedy placement, among others with --planner {BEST}",
     )
     options.add_samples_argument(parser)
     parser.add_argument(

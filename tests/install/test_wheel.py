@@ -139,6 +139,7 @@ def test_a_wheel_holds_package_and_data_and_nothing_else(wheel):
         "configs/unit-placer/tuned.yaml",
         "checkpoints/README.md",
         "checkpoints/hierarchical-gnn-held-out.safetensors",
+        "checkpoints/hierarchical-gnn.safetensors",
         "checkpoints/improver-held-out.safetensors",
         "checkpoints/improver.safetensors",
     }

@@ -32,7 +32,7 @@ def over_base(policy, problem):
     return best.feasible_ns / base_ns
 
 
-@pytest.mark.parametrize("name", ["hierarchical-gnn-held-out"])
+@pytest.mark.parametrize("name", ["hierarchical-gnn", "hierarchical-gnn-held-out"])
 def test_a_shipped_policy_is_better_than_its_base_and_than_its_first_weights(name, problems):
     weights = policy_of(name)
     policy = of_checkpoint(weights).policy.eval()
