@@ -1,9 +1,10 @@
 """What the learned ranking is worth at equal seconds: `best` with `--search learned` against `plain`, in turns.
 
-    python -m experiments.zero_shot.seconds [--part test] [--seconds 2 10] [--problems N]
+    python -m experiments.zero_shot.seconds [--part test] [--seconds 2 10] [--problems N] [--micro-batches M]
 
 Each cell is a problem: what `best` finds with each search, one after the other on one core, in an order that alternates. Problems are drawn
-from those of a part (see `run`), one of a graph at a time, so that graphs with many clusters don't outweigh others.
+from those of a part (see `run`), one of a graph at a time, so that graphs with many clusters don't outweigh others. With several
+micro-batches, which stand together, they are steps of training of 10,000 to 40,000 ops.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from experiments import cells, output, results
-from experiments.zero_shot.run import problems
+from experiments.zero_shot.run import LARGE, problems
 from experiments.zero_shot.table import interval
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.choices import SearchName
@@ -23,15 +24,18 @@ from gnnplace.costs import roofline
 from gnnplace.portfolio import portfolio, searches
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
+from gnnplace.transformations.parallelism import Parallelism
 
 HERE = Path(__file__).resolve().parent
+LARGEST = 40_000  # ops of a step of several micro-batches
 SEARCHES: tuple[SearchName, SearchName] = ("plain", "learned")
 
 
-def cell(graph: str, cluster: str, seconds: float, number: int) -> cells.Cell:
+def cell(graph: str, cluster: str, seconds: float, number: int, micro_batches: int = 1) -> cells.Cell:
     """Both searches on one problem, the learned one with weights that never saw the test lineages."""
     searches.SHIPPED = searches.HELD_OUT
-    problem = roofline.problem(manifest.graph(graph), sources.cluster(cluster))
+    step = Parallelism(micro_batches).of(manifest.graph(graph)) if micro_batches > 1 else manifest.graph(graph)
+    problem = roofline.problem(step, sources.cluster(cluster))
     portfolio.portfolio(problem, simulate, Budget(seconds=1.0))  # what is compiled or kept is, for both
     found: cells.Cell = {}
     for search in SEARCHES if number % 2 else SEARCHES[::-1]:
@@ -41,11 +45,13 @@ def cell(graph: str, cluster: str, seconds: float, number: int) -> cells.Cell:
     return found
 
 
-def chosen_of(part: str, count: int) -> list[tuple[str, str]]:
+def chosen_of(part: str, count: int, micro_batches: int = 1) -> list[tuple[str, str]]:
     """A problem of each graph, then a second of each, and so on, in a random order."""
     generator, of = np.random.default_rng(0), dict[str, list[str]]()
+    ops = {entry.name: entry.ops * micro_batches for entry in manifest.entries()}
     for graph, cluster in problems(part):
-        of.setdefault(graph, []).append(str(cluster))
+        if micro_batches == 1 or (LARGE <= ops[graph] <= LARGEST and not graph.endswith("-inference")):
+            of.setdefault(graph, []).append(str(cluster))
     for clusters in of.values():
         generator.shuffle(clusters)
     rounds = [[(graph, clusters[place]) for graph, clusters in of.items() if place < len(clusters)] for place in range(8)]
@@ -74,13 +80,16 @@ def main() -> None:
     taken.add_argument("--part", choices=("validation", "test", "large", "all"), default="test")
     taken.add_argument("--seconds", type=float, nargs="+", default=[2.0, 10.0])
     taken.add_argument("--problems", type=int, default=40)
+    taken.add_argument("--micro-batches", type=int, default=1)
     taken.add_argument("--name", default=None, help="the file in results/, without its ending")
     chosen = taken.parse_args()
-    name = chosen.name or f"seconds-{chosen.part}"
+    name = chosen.name or f"seconds-{chosen.part}" + (f"-{chosen.micro_batches}" if chosen.micro_batches > 1 else "")
     settings: dict[str, Any] = {"part": chosen.part, "seconds": chosen.seconds, "problems": chosen.problems}
-    asked = chosen_of(chosen.part, chosen.problems)
+    if chosen.micro_batches > 1:
+        settings["micro_batches"] = chosen.micro_batches
+    asked = chosen_of(chosen.part, chosen.problems, chosen.micro_batches)
     jobs = {
-        f"{graph}/{cluster}/{seconds:g}": (cell, (graph, cluster, seconds, number))
+        f"{graph}/{cluster}/{seconds:g}": (cell, (graph, cluster, seconds, number, chosen.micro_batches))
         for seconds in chosen.seconds
         for number, (graph, cluster) in enumerate(asked)
     }
