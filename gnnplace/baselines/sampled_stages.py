@@ -76,9 +76,8 @@ def stage_placement(problem: Problem, generator: np.random.Generator, schedule: 
 def _of(problem: Problem) -> _Constants:
     if problem not in _constants:
         copies, passes = copies_of(problem.graph), passes_over(problem)
-        first = np.unique(units(problem.graph, "ops").unit, return_index=True)[
-            1
-        ]  # a unit stands where its first op does
+        # a unit stands where its first op does
+        _, first = np.unique(units(problem.graph, "ops").unit, return_index=True)
         rows = []
         for place, _ in rows_to_cut(passes):
             work_ns = np.zeros((int(place.max()) + 1, problem.num_devices))
