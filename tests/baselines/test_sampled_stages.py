@@ -8,6 +8,7 @@ from support.equal_stages import equal_stages
 from support.graphs import chains
 
 import gnnplace as gp
+from gnnplace.baselines import sampled_stages
 from gnnplace.baselines.pipelines.rows import passes_over, rows_to_cut
 from gnnplace.baselines.sampled_stages import has_stages, stage_placement
 from gnnplace.graph import NONE
@@ -57,3 +58,16 @@ def test_only_a_step_of_several_micro_batches_on_one_replica_has_stages():
     assert not has_stages(chains(2, 2, 2))
     assert has_stages(gp.problem("squeezenet", cluster="k40-2", micro_batches=2))
     assert not has_stages(gp.problem("squeezenet", cluster="k40-2", micro_batches=2, replicas=2))
+
+
+def test_a_device_that_is_three_times_as_fast_has_three_quarters_of_the_places_and_of_the_micro_batches(monkeypatch):
+    monkeypatch.setattr(sampled_stages, "UNEVEN", (0.0, 0.0, 0.0))
+    work_ns = np.tile([30.0, 10.0], (8, 1))
+    generator = np.random.default_rng(0)
+    once = sampled_stages._Row(np.arange(8), work_ns)
+    apart = sampled_stages._placed(once, [np.array([0]), np.array([1])], np.full(8, NONE), 4, generator)
+    assert apart.tolist() == [0, 0, 1, 1, 1, 1, 1, 1]
+    copied = sampled_stages._Row(np.zeros(4, np.int64), work_ns)
+    assert sampled_stages._placed(copied, [np.array([0, 1])], np.arange(4), 4, generator).tolist() == [0, 1, 1, 1]
+    homes = sampled_stages._placed(once, [np.array([0, 1])], np.full(8, NONE), 4, generator)
+    assert homes.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]  # weights are spread by place, not by speed
