@@ -38,7 +38,7 @@ from gnnplace.costs import roofline
 from gnnplace.moves.ranking import Ranking, read_ranking
 from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.policies.hierarchical.config import HierarchicalConfig
-from gnnplace.policies.placing.base import candidates
+from gnnplace.policies.placing.base_search import Candidates, best_candidate
 from gnnplace.policies.protocol import Policy
 from gnnplace.portfolio import forms, planners, searches
 from gnnplace.problems import Problem
@@ -80,8 +80,8 @@ class Row(NamedTuple):
     overrides: tuple[str, ...] = ()
 
 
-PLAIN = ("--policy.grouper=clustered", "--policy.groups=32", "--policy.bases=0", "--policy.rounds=1", "--policy.base_logit=0",
-         "--training.placements=60")  # fmt: skip
+PLAIN = ("--policy.grouper=clustered", "--policy.groups=32", "--policy.bases=0", "--policy.fed_back=0", "--policy.rounds=1",
+         "--policy.base_logit=0", "--training.placements=60")  # fmt: skip
 ROWS: Mapping[str, Row] = {
     "hierarchical gnn": Row("hierarchical", "general", UPDATES, "gnn"),
     "hierarchical, no messages": Row("hierarchical", "general", UPDATES, "gnn", ("--policy.encoder_rounds=0",)),
@@ -232,15 +232,14 @@ def opponents(held: Held) -> Cell:
 
 
 def _base(problem: Problem) -> Placement:
-    tried = candidates(problem, units(problem.graph, "weights"), _bases(), ORDERS[0])
-    return fastest(list(zip(tried, simulate(problem, tried), strict=True)))[0]
+    return best_candidate(problem, units(problem.graph, "weights"), _candidates(), ORDERS[0], simulate).placement
 
 
 @cache
-def _bases() -> int:
+def _candidates() -> Candidates:
     knobs = config(ROWS["hierarchical gnn"], 0).policy
     assert isinstance(knobs, HierarchicalConfig)
-    return knobs.bases
+    return Candidates(knobs.bases, knobs.fed_back)
 
 
 def _by_rules_ns(held: Held) -> int | None:
@@ -261,7 +260,7 @@ def _plain(control: controls.Control) -> Callable[[Problem, Placement, int], Pla
 
 
 def _from_base(problem: Problem, base: Placement, seed: int) -> Placement:
-    return _climbed(problem, base, seed, Budget(evaluations=EVALUATIONS - _bases()))
+    return _climbed(problem, base, seed, Budget(evaluations=EVALUATIONS - _candidates().number))
 
 
 def _from_starts(problem: Problem, base: Placement, seed: int) -> Placement:

@@ -20,7 +20,7 @@ from gnnplace.baselines.sampled_stages import has_stages, stage_placement
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.problems import Problem
-from gnnplace.result import FEASIBLE, Evaluator, Score, score
+from gnnplace.result import FEASIBLE, Evaluator, Score, StepResult, score
 
 # the most starts, and their share of the evaluations; a climb evaluates the fastest again
 STARTS, FOR_STARTS = 23, 0.375
@@ -45,80 +45,83 @@ def own_start(
     and the last ones are the fastest under the other orders. While none is feasible, all are random. If none fits, the
     one that overflows least is repaired.
     """
-    starts = _Starts(problem, budget.metered(evaluate), generator, schedule)
+    starts, evaluate = OwnStarts(problem, generator, schedule), budget.metered(evaluate)
     if count is None:
         count = STARTS if budget.evaluations is None else min(STARTS, int(FOR_STARTS * budget.evaluations))
     if count < 2:
         return starts.random(0).placement
-    best = starts.best([starts.random(number) for number in range(min(RANDOM, count))])
+    best = _evaluated(evaluate, [starts.random(number) for number in range(min(RANDOM, count))], starts)
     last = count - (OTHERS if has_stages(problem) and schedule is None else 0)
     for number in range(RANDOM, last):
         if budget.allows(1):
             start = starts.random(number) if best.precedent is None else starts.fed_back(best.precedent)
-            best = min(best, starts.best([start], best.score.limit_ns), key=itemgetter(0))
+            best = min(best, _evaluated(evaluate, [start], starts, best.score.limit_ns), key=itemgetter(0))
     for start in starts.reordered(best, budget.allows(count - max(RANDOM, last))):
-        best = min(best, starts.best([start], best.score.limit_ns), key=itemgetter(0))
+        best = min(best, _evaluated(evaluate, [start], starts, best.score.limit_ns), key=itemgetter(0))
     if best.score.feasibility == FEASIBLE:
         return best.placement
-    return Repair(problem, starts.evaluate, REPAIRED, budget=budget).relieved(best.placement)
+    return Repair(problem, evaluate, REPAIRED, budget=budget).relieved(best.placement)
 
 
-class _Start(NamedTuple):
+class OwnStart(NamedTuple):
     """A start, and the settings of the list schedule that it is or that may feed it back."""
 
     settings: Settings
     placement: Placement
 
 
-class _Evaluated(NamedTuple):
-    """A start that is evaluated."""
+class EvaluatedStart(NamedTuple):
+    """A start that is evaluated with its timeline, and what a list schedule feeds back of it."""
 
     score: Score
-    settings: Settings
     placement: Placement
+    result: StepResult
+    settings: Settings
     precedent: Precedent | None
 
 
 @dataclass(frozen=True, eq=False)
-class _Starts:
-    """Draws starts of one problem and evaluates them."""
+class OwnStarts:
+    """Draws starts of one problem, without a `schedule` in the order whose turn it is.
+
+    Raises ValueError if a unit is allowed on no device.
+    """
 
     problem: Problem
-    evaluate: Evaluator
     generator: np.random.Generator
     schedule: Schedule | None
 
-    def random(self, number: int) -> _Start:
+    def random(self, number: int) -> OwnStart:
+        """Random start `number`: a list schedule or, for most numbers of a step of several micro-batches, stages."""
         settings = drawn(self.generator)
-        return _Start(settings, random_start(self.problem, number, settings, self.generator, self.schedule))
+        turn = number % len(ORDERS) if has_stages(self.problem) else 0
+        order = self.schedule or ORDERS[turn]
+        if turn:
+            return OwnStart(settings, stage_placement(self.problem, self.generator, order))
+        return OwnStart(settings, list_schedule(self.problem, settings, self.generator, order))
 
-    def fed_back(self, before: Precedent) -> _Start:
+    def fed_back(self, before: Precedent) -> OwnStart:
+        """A list schedule that feeds back a precedent."""
         feedback = drawn_feedback(self.generator, before.settings)
-        placement = fed_back_list(self.problem, feedback, before, self.generator)
-        return _Start(feedback.settings, placement)
+        return OwnStart(feedback.settings, fed_back_list(self.problem, feedback, before, self.generator))
 
-    def reordered(self, best: _Evaluated, count: int) -> list[_Start]:
+    def reordered(self, best: EvaluatedStart, count: int) -> list[OwnStart]:
         """The best start in others of the orders."""
         others = sorted(set(ORDERS) - {best.placement.schedule})[: max(0, count)]
-        return [_Start(best.settings, scheduled(best.placement, order)) for order in others]
+        return [OwnStart(best.settings, scheduled(best.placement, order)) for order in others]
 
-    def best(self, starts: Sequence[_Start], limit_ns: int | None = None) -> _Evaluated:
-        """The best of some starts, evaluated together with their timelines."""
-        placements = [each.placement for each in starts]
-        results = self.evaluate(self.problem, placements, timeline=True, limit_ns=limit_ns)
+    def best(self, starts: Sequence[OwnStart], results: Sequence[StepResult]) -> EvaluatedStart:
+        """The best of some starts with their results."""
         scores = [score(self.problem, result) for result in results]
         best = scores.index(min(scores))
-        before = precedent(self.problem, starts[best].settings, placements[best], results[best])
-        return _Evaluated(scores[best], starts[best].settings, placements[best], before)
+        (settings, placement), result = starts[best], results[best]
+        before = precedent(self.problem, settings, placement, result)
+        return EvaluatedStart(scores[best], placement, result, settings, before)
 
 
-def random_start(
-    problem: Problem, number: int, settings: Settings, generator: np.random.Generator, schedule: Schedule | None
-) -> Placement:
-    """Random start `number`: a list schedule or, for most numbers of a step of several micro-batches, stages.
-
-    Without a `schedule` in the order whose turn it is. Raises ValueError if a unit is allowed on no device.
-    """
-    turn = number % len(ORDERS) if has_stages(problem) else 0
-    order = schedule or ORDERS[turn]
-    return stage_placement(problem, generator, order) if turn else list_schedule(problem, settings, generator, order)
+def _evaluated(
+    evaluate: Evaluator, tried: Sequence[OwnStart], starts: OwnStarts, limit_ns: int | None = None
+) -> EvaluatedStart:
+    """The best of some starts, evaluated together."""
+    placements = [each.placement for each in tried]
+    return starts.best(tried, evaluate(starts.problem, placements, timeline=True, limit_ns=limit_ns))

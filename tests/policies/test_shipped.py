@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import gnnplace as gp
-from gnnplace.policies.placing.base import candidates
+from gnnplace.policies.placing.base_search import best_candidate
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.run.checkpoint import policy_of, restore_policy
 from gnnplace.training.run.description import of_checkpoint
@@ -26,8 +26,8 @@ def problems():
 
 def over_base(policy, problem):
     """The best sample's step over that of the base."""
-    observed = candidates(problem, units(problem.graph, policy.units), policy.rounds.bases, policy.schedule)
-    base_ns = min(result.feasible_ns or 2**62 for result in simulate(problem, observed))
+    grouped = units(problem.graph, policy.units)
+    base_ns = best_candidate(problem, grouped, policy.rounds.candidates, policy.schedule, simulate).result.feasible_ns
     best = fastest(sampled(policy, problem, SAMPLES, simulate, torch.Generator().manual_seed(0)))[1]
     return best.feasible_ns / base_ns
 

@@ -25,6 +25,7 @@ from gnnplace.policies.hierarchical.grouper import Activation, Grouper, Grouping
 from gnnplace.policies.hierarchical.parsed import ParsingGrouper
 from gnnplace.policies.hierarchical.policy import Hierarchical, Rounds, Ungrouped
 from gnnplace.policies.placing.base import BASE_OBSERVATIONS, STAYS
+from gnnplace.policies.placing.base_search import Candidates
 from gnnplace.policies.placing.observations import OBSERVATIONS
 from gnnplace.policies.placing.placer import ObservingPlacer, Placer, Seq2Seq
 from gnnplace.policies.protocol import PolicyConfig, PolicyShape
@@ -68,6 +69,8 @@ class HierarchicalConfig(PolicyConfig):
         temperature: T of the Placer's logits
         bases: candidates for the base schedule that is observed (with observed devices): the fastest device alone, then
             list schedules and random stages; each is an evaluation, and 0 = no base
+        fed_back: how many of these feed back the fastest of those before, one at a time; in a step of several
+            micro-batches the last two are the fastest in other orders
         rounds: how often an episode places all groups; from the second round on, its best placement so far is the base
         base_logit: what the base's device adds to a logit at first, before C and T, at least 0
         units: what is grouped
@@ -92,6 +95,7 @@ class HierarchicalConfig(PolicyConfig):
     bound: float = 5.0
     temperature: float = 10.0
     bases: int = 0
+    fed_back: int = 0
     rounds: int = 1
     base_logit: float = 0.0
     units: UnitsName = "ops"
@@ -108,7 +112,7 @@ class HierarchicalConfig(PolicyConfig):
             width=self.width,
         )
         between(0, MOST_LAYERS, "policy.", encoder_rounds=self.encoder_rounds)
-        between(0, MOST_OF_A_STEP, "policy.", bases=self.bases)
+        between(0, MOST_OF_A_STEP, "policy.", bases=self.bases, fed_back=self.fed_back)
         between(1, MOST_OF_A_STEP, "policy.", rounds=self.rounds)
         at_least(0, "policy.", base_logit=self.base_logit)
         above(0, "policy.", bound=self.bound, temperature=self.temperature, sharpness=self.sharpness)
@@ -119,6 +123,11 @@ class HierarchicalConfig(PolicyConfig):
             )
         if self.rounds > 1 and not self.bases:
             raise ValueError("policy.rounds: later rounds observe a base schedule; set policy.bases")
+        if self.fed_back and self.fed_back >= self.bases:
+            raise ValueError(
+                f"policy.fed_back: {self.fed_back} of {self.bases} candidates feed back one before, and none is before "
+                "the first; set policy.bases higher"
+            )
         if self.bases and self.devices == "names":
             raise ValueError("policy.bases: the base is an observation; set policy.devices to 'observed'")
         if self.grouper == "scheduled" and not self.bases:
@@ -183,7 +192,8 @@ class HierarchicalConfig(PolicyConfig):
         groups = self._group_encoder(shape, ops)
         return Hierarchical(
             op_encoder=ops, grouper=grouper, group_encoder=groups, placer=self._placer(groups.width, shape.devices),
-            groupings=groupings, rounds=Rounds(self.rounds, self.bases), units=self.units, schedule=self.schedule,
+            groupings=groupings, rounds=Rounds(self.rounds, Candidates(self.bases, self.fed_back)),
+            units=self.units, schedule=self.schedule,
         )  # fmt: skip
 
     def _read(self, shape: PolicyShape) -> OpEncoder | None:

@@ -18,7 +18,8 @@ from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.clustering import clustering, groups_within
 from gnnplace.policies.encoders.encoder import GroupEncoder, OpEncoder
 from gnnplace.policies.hierarchical.grouper import Grouper, Grouping
-from gnnplace.policies.placing.base import best_base, candidates
+from gnnplace.policies.placing.base import best_base
+from gnnplace.policies.placing.base_search import BaseSearch, Candidates
 from gnnplace.policies.placing.group_tables import TablesOfUnits, tables_of_units
 from gnnplace.policies.placing.placer import Placer, Seq2Seq
 from gnnplace.policies.placing.turns import Turns, by_label, in_turn, place, soft_placement, turns
@@ -43,14 +44,15 @@ class HierarchicalState(NamedTuple):
     allowed: Bool[Tensor, "units devices"]
     problem: Problem | None = None  # of an episode; what is kept of a problem does not refer to it
     round: int = 0  # rounds that have been placed
-    tried: tuple[Placement, ...] | None = None  # the placements of the step before; None before the first
+    search: BaseSearch = BaseSearch()  # for the base of the first round
+    tried: tuple[Placement, ...] = ()  # the placements of the round before
 
 
 class Rounds(NamedTuple):
-    """How often an episode places all groups, and the candidates for the base that it observes (0: no base)."""
+    """How often an episode places all groups, and the candidates for the base that it observes."""
 
     number: int = 1
-    bases: int = 0
+    candidates: Candidates = Candidates()
 
 
 ONE_ROUND = Rounds()
@@ -77,7 +79,7 @@ class Hierarchical(nn.Module):
     of them may, and a member that may not stand there goes to its first allowed device: the paper's soft placement, the
     only decision that is not the policy's. A named empty group may stand anywhere.
 
-    With `bases` candidates for a base schedule (`placing.base`), a first step of an episode proposes them, and the
+    With candidates for a base schedule (`placing.base_search`), the first steps of an episode propose them, and the
     best of them is observed; its placement is none of the policy's, but its order of ops is. From the second of an
     episode's `rounds` on, the best placement so far of all samples is the base.
 
@@ -102,8 +104,8 @@ class Hierarchical(nn.Module):
             raise ValueError("op_encoder: a learned grouper reads op embeddings, so it needs one")
         self.op_encoder, self.grouper, self.group_encoder, self.placer = op_encoder, grouper, group_encoder, placer
         self.groupings, self.rounds, self.units, self.schedule = groupings, rounds, units, schedule
-        if rounds.bases:
-            self.feedback, self.looks = "timeline", 1
+        if rounds.candidates.number:
+            self.feedback, self.looks = "timeline", rounds.candidates.looks
         if rounds.number > 1:
             self.evaluates = "every"
         self._constants = ProblemConstants(self._state)
@@ -131,13 +133,14 @@ class Hierarchical(nn.Module):
     def step(
         self, state: HierarchicalState, choose: Choose, feedback: Sequence[StepResult] | None
     ) -> tuple[tuple[Placement, ...], HierarchicalState | None]:
-        """One placement for each sample. If a base is observed, a first step proposes its candidates."""
-        if self.rounds.bases and state.tried is None:
-            assert state.problem is not None and state.tables is not None
-            observed = state.tables.base is not None
-            tried = () if observed else candidates(state.problem, state.units, self.rounds.bases, self.schedule)
-            return tried, state._replace(tried=tried)
-        state = self._with_base(state, feedback)
+        """One placement for each sample. If a base is observed, first steps propose its candidates."""
+        if self.rounds.candidates.number and not state.round:
+            state = self._heard(state, feedback)
+            if state.search.looks < self.rounds.candidates.looks:
+                return self._look(state)
+            state = self._first_base(state)
+        elif state.tried:
+            state = self._with_base(state, state.tried, feedback)
         placements = self._placed(state, choose)
         round_ = state.round + 1
         return placements, None if round_ == self.rounds.number else state._replace(round=round_, tried=placements)
@@ -155,25 +158,43 @@ class Hierarchical(nn.Module):
         schedule = self.schedule if base is None else base.schedule
         return unit_placements(state.units, soft_placement(device, state.allowed), schedule)
 
-    def _with_base(self, state: HierarchicalState, feedback: Sequence[StepResult] | None) -> HierarchicalState:
-        """The state with the best of the last step's placements as the base, if it is better than the one before.
-
-        The base of the first round is kept for the problem.
-        """
-        if not state.tried:
-            return state
+    def _look(self, state: HierarchicalState) -> tuple[tuple[Placement, ...], HierarchicalState]:
+        """The next candidates for the base of the first round; none if it is kept for the problem."""
         assert state.problem is not None and state.tables is not None
-        if not feedback:
-            raise ValueError("policy.bases: a base is observed, so this policy needs an evaluator")
+        if state.tables.base is not None:
+            return (), state._replace(search=state.search.skipped())
+        search = state.search.next(state.problem, state.units, self.rounds.candidates, self.schedule)
+        return tuple(start.placement for start in search.waiting), state._replace(search=search)
+
+    def _heard(self, state: HierarchicalState, feedback: Sequence[StepResult] | None) -> HierarchicalState:
+        """The state after the results of a look."""
+        if not state.search.waiting:
+            return state
+        assert state.problem is not None
+        return state._replace(search=state.search.heard(state.problem, _read(feedback)))
+
+    def _first_base(self, state: HierarchicalState) -> HierarchicalState:
+        """The state with the best of all candidates as the base, which is kept for the problem."""
+        best = state.search.best
+        if best is None:
+            return state
+        informed = self._with_base(state._replace(search=BaseSearch()), [best.placement], [best.result])
+        assert state.problem is not None
+        self._constants.keep(state.problem, informed._replace(samples=1, problem=None))
+        return informed
+
+    def _with_base(
+        self, state: HierarchicalState, tried: Sequence[Placement], feedback: Sequence[StepResult] | None
+    ) -> HierarchicalState:
+        """The state with the best of some placements as the base, if it is better than the one before."""
+        assert state.problem is not None and state.tables is not None
         before = state.tables.base
-        base = best_base(state.problem, state.units, state.tried, feedback, before)
+        base = best_base(state.problem, state.units, tried, _read(feedback), before)
         if base is before:
             return state
         informed = state._replace(tables=state.tables._replace(base=base))
         if self.grouper.scheduled:
-            informed = informed._replace(grouping=self.grouper.reads(state.problem, state.units, base))
-        if not state.round:
-            self._constants.keep(state.problem, informed._replace(samples=1, problem=None, tried=None))
+            return informed._replace(grouping=self.grouper.reads(state.problem, state.units, base))
         return informed
 
     def group(self, state: HierarchicalState, choose: Choose) -> Int[Tensor, "leading units"]:
@@ -248,6 +269,13 @@ class Hierarchical(nn.Module):
         work_of_turn = in_turn(torch.from_numpy(work)[None].to(grouping.device), queue.order)
         chosen = {"device": work_of_turn.masked_fill(~queue.allowed, -1.0).argmax(-1)}
         return chosen | ({"group": grouping} if fixed is None else {})
+
+
+def _read(feedback: Sequence[StepResult] | None) -> Sequence[StepResult]:
+    """Raises ValueError if nothing was evaluated."""
+    if not feedback:
+        raise ValueError("policy.bases: a base is observed, so this policy needs an evaluator")
+    return feedback
 
 
 class UngroupedState(NamedTuple):

@@ -1,10 +1,10 @@
 """A base schedule as an observation: what would change if a group left its device, read off one simulated step.
 
-The base is the fastest of a few starts (`baselines.own_starts`) and of the fastest device alone. The features of moves
-(`moves.features`) say of each group and device what its timeline knows of sending the group there while all others
-stay: who waits for the group and for how long, the longest path through it, loads, idle time, channels, memory. They
-name no op, no graph and no device. `stays` is the share of the group's work that the base has on the device, so a
-placer can tell what the base would do; it proposes placements of its own.
+The base is the fastest of a few starts (`base_search`). The features of moves (`moves.features`) say of each group and
+device what its timeline knows of sending the group there while all others stay: who waits for the group and for how
+long, the longest path through it, loads, idle time, channels, memory. They name no op, no graph and no device. `stays`
+is the share of the group's work that the base has on the device, so a placer can tell what the base would do; it
+proposes placements of its own.
 """
 
 from __future__ import annotations
@@ -13,38 +13,24 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float32, Int64
 
-from gnnplace.baselines.own_starts import random_start
-from gnnplace.baselines.sampled_lists import Settings, drawn, list_schedule
-from gnnplace.baselines.sampled_stages import has_stages
-from gnnplace.baselines.scheduling.list_schedule import LOADS, MESSAGES, OWN_END
 from gnnplace.moves.columns import CHANNEL_AFTER, LOAD_AFTER, NAMES, OVERFLOW_BEFORE
 from gnnplace.moves.drawing import Drawn
 from gnnplace.moves.features import features, work
 from gnnplace.moves.neighbourhood import Devices, Terrain, neighbourhood
 from gnnplace.moves.ranking import squashed
 from gnnplace.moves.situation import Situation, situation
-from gnnplace.placement import Placement, Schedule, scheduled
-from gnnplace.policies.states import devices_of_units, fastest_device, unit_placements
+from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Score, StepResult, score
-from gnnplace.units.units import Units, UnitsName
+from gnnplace.units.units import Units
 
 BASE_OBSERVATIONS = (*NAMES, "stays")
 STAYS = len(NAMES)
 
 
-def _plain(units_name: UnitsName, view: int) -> Settings:
-    """HEFT's ranks on all accelerators, without noise."""
-    return Settings(
-        units_name, share=1.0, view=view, downward=False, disturbed=0.0, by_unit=True, staged=0.0, kept=False
-    )
-
-
 FAR = 2.0  # times the base's step: a device or channel that is busy for so long can't be what others make up for
-FIRST = (_plain("weights", OWN_END), _plain("coarse", LOADS), _plain("weights", MESSAGES), _plain("ops", MESSAGES))
 
 
 class Base(NamedTuple):
@@ -86,26 +72,6 @@ def useless(
     """
     busy = np.maximum(rows[..., LOAD_AFTER], rows[..., CHANNEL_AFTER])
     return (busy >= squashed(np.array([[FAR]]))[0, 0]) & (rows[..., OVERFLOW_BEFORE] == 0)
-
-
-def candidates(problem: Problem, units: Units, count: int, schedule: Schedule) -> tuple[Placement, ...]:
-    """`count` placements: the fastest device alone, the lists of `FIRST`, then random starts, the same for every call.
-
-    Random starts of a step of several micro-batches have orders of their own, all others have the `schedule`. A
-    policy's `units` stand where most of their work would: what it can't express is no base. Raises ValueError if a unit
-    of ops is allowed on no device.
-    """
-    around, generator = neighbourhood(problem), np.random.default_rng(0)
-    alone = around.start(Placement(np.full(problem.num_ops, fastest_device(problem), np.int32), schedule))
-    settings = [drawn(generator) for _ in range(count - 1 - len(FIRST))]
-    lists = [list_schedule(problem, each, generator, schedule) for each in FIRST[: count - 1]]
-    order = None if has_stages(problem) else schedule
-    starts = [random_start(problem, number, each, generator, order) for number, each in enumerate(settings)]
-    tried = (around.placement(alone, schedule), *lists, *starts)
-    whole = torch.from_numpy(np.stack([devices_of_units(problem, units, each) for each in tried]))
-    return tuple(
-        scheduled(each, of.schedule) for each, of in zip(unit_placements(units, whole, schedule), tried, strict=True)
-    )
 
 
 def best_base(

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 from support.graphs import chains, equal_gpus, op
+from support.observing import policy_of
 
-import gnnplace as gp
-from gnnplace.baselines.own_starts import ORDERS
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
 from gnnplace.config.training import TrainingConfig
 from gnnplace.costs.roofline import problem
@@ -21,21 +20,12 @@ from gnnplace.moves.neighbourhood import neighbourhood
 from gnnplace.moves.ranking import squashed
 from gnnplace.placement import Placement
 from gnnplace.policies.hierarchical.config import HierarchicalConfig
-from gnnplace.policies.placing.base import BASE_OBSERVATIONS, FIRST, STAYS, best_base, candidates, useless
+from gnnplace.policies.placing.base import BASE_OBSERVATIONS, STAYS, best_base, useless
 from gnnplace.policies.tape import Tape
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.update.learning import Learning
-from gnnplace.training.update.rollout import decode, evaluated, rollout, sampled
-from gnnplace.units.units import Units, units
-
-OF = {"features": "costs", "neighbours": "messages", "kinds": "canonical", "devices": "observed", "units": "ops"}
-SMALL = {"groups": 4, "width": 16, "encoder_width": 8, "encoder_rounds": 1}
-
-
-def policy_of(posed, **knobs):
-    torch.manual_seed(0)
-    config = HierarchicalConfig(**(OF | SMALL | {"grouper": "scheduled", "bases": 3} | knobs))
-    return config.build(config.shape([posed]), 1, 0)
+from gnnplace.training.update.rollout import evaluated, rollout, sampled
+from gnnplace.units.units import units
 
 
 def base_on(posed, device):
@@ -49,17 +39,6 @@ def by_unit(posed, of_op):
     value = np.zeros(posed.num_ops, np.int64)
     value[units(posed.graph, "ops").unit] = of_op
     return value
-
-
-class Counted:
-    """The simulator, and how many placements it has simulated."""
-
-    def __init__(self):
-        self.number = 0
-
-    def __call__(self, posed, placements, **options):
-        self.number += len(placements)
-        return simulate(posed, placements, **options)
 
 
 def test_a_row_holds_the_features_of_sending_the_group_to_the_device():
@@ -86,23 +65,6 @@ def test_a_group_that_stays_has_zeros_and_its_share_of_work():
     assert base.units(6).tolist() == by_unit(posed, [0, 0, 0, 1, 1, 1]).tolist()
 
 
-def test_candidates_are_one_device_and_then_the_same_lists_every_time():
-    posed = chains(4, 5, 3)
-    tried = candidates(posed, units(posed.graph, "ops"), 8, "critical-path")
-    assert len(tried) == 8 > 1 + len(FIRST) and len(set(tried[0].device.tolist())) == 1
-    again = candidates(posed, units(posed.graph, "ops"), 8, "critical-path")
-    assert [each.device.tolist() for each in tried] == [each.device.tolist() for each in again]
-    assert len(candidates(posed, units(posed.graph, "ops"), 1, "critical-path")) == 1
-
-
-def test_candidates_keep_the_units_of_a_policy_whole():
-    """Lists of single ops would cut the units of a layer; where most of a unit's work would stand, all of it does."""
-    posed = chains(4, 5, 3)
-    one = Units("chain", np.repeat(np.arange(4), 5).astype(np.int32), 4)
-    for each in candidates(posed, one, 8, "critical-path"):
-        assert all(len(set(chain)) == 1 for chain in each.device.reshape(4, 5).tolist())
-
-
 def test_the_base_is_the_best_candidate_and_stays_until_something_is_better():
     posed, of_ops = chains(3, 4, 3), units(chains(3, 4, 3).graph, "ops")
     apart, together = (Placement(np.array(device, np.int32)) for device in ([0] * 4 + [1] * 4 + [2] * 4, [0] * 12))
@@ -121,22 +83,6 @@ def test_without_a_timeline_there_is_no_base():
         best_base(posed, units(posed.graph, "ops"), [Placement(np.zeros(2, np.int32))], [result])
 
 
-def test_a_policy_that_trusts_its_base_places_as_the_base_does():
-    posed, count = chains(4, 3, 3), Counted()
-    policy = policy_of(posed, base_logit=1e3, bound=50.0)
-    tried = candidates(posed, units(posed.graph, "ops"), 3, "critical-path")
-    best = min(result.feasible_ns for result in simulate(posed, tried))
-    assert decode(policy, posed, count)[1].feasible_ns == best
-    assert count.number == 3 + 1
-
-
-def test_candidates_are_evaluated_once_for_a_problem_and_are_no_samples():
-    posed, count = chains(4, 3, 3), Counted()
-    policy = policy_of(posed)
-    assert len(sampled(policy, posed, 5, count, torch.Generator().manual_seed(0))) == 5 and count.number == 3 + 5
-    assert len(sampled(policy, posed, 5, count, torch.Generator().manual_seed(0))) == 5 and count.number == 3 + 10
-
-
 def test_a_later_round_observes_the_best_placement_so_far():
     posed = chains(4, 3, 3)
     policy = policy_of(posed, rounds=3)
@@ -145,8 +91,7 @@ def test_a_later_round_observes_the_best_placement_so_far():
     assert len(evaluated(episode)) == 18
     state = policy.reset(posed, 6)
     for step in episode[:2]:
-        state = state._replace(tried=step.placements, round=state.round + len(step.placements) // 6)
-        state = policy._with_base(state, step.results)
+        state = policy._with_base(state, step.placements, step.results)
     best = min(result.feasible_ns for step in episode[:2] for result in step.results)
     assert state.tables.base.situation.step_ns == best
 
@@ -191,14 +136,3 @@ def test_rounds_are_learned_from_all_samples_at_once():
         with pytest.raises(ValueError, match=rf"algorithm\.{knob}: later rounds"):
             Learning(TrainingConfig(placements=4), algorithm).of(policy_of(posed, rounds=2))
         Learning(TrainingConfig(placements=4), algorithm).of(policy_of(posed))
-
-
-def test_candidates_of_several_micro_batches_have_several_orders_and_the_policy_keeps_the_base_s():
-    posed = gp.problem("squeezenet", cluster="k40-4", micro_batches=4)
-    policy = policy_of(posed, bases=12)
-    tried = candidates(posed, units(posed.graph, "ops"), 12, "depth")
-    assert [each.schedule for each in tried] == ["depth"] * (1 + len(FIRST)) + [*ORDERS, *ORDERS[:3]]
-    best = min(simulate(posed, tried), key=lambda result: result.step_time_ns)
-    order = tried[[result.step_time_ns for result in simulate(posed, tried)].index(best.step_time_ns)].schedule
-    placement, _, _ = decode(policy, posed, simulate)
-    assert placement.schedule == order in ORDERS
