@@ -169,16 +169,22 @@ def held_out() -> list[Held]:
 
 def trained(name: str, seed: int, minutes: float) -> Cell:
     """Trains a row's policy; places what is held out before and after."""
-    row = ROWS[name]
-    chosen, problems = config(row, seed), {each.label: each.problem() for each in held_out()}
-    lessons = selected(chosen.corpus, chosen.seed)
+    chosen = config(ROWS[name], seed)
+    learner, cell = learned(chosen, held_out(), minutes)
+    description = learner.description | {"config": files.to_document(chosen)}
+    save_policy(weights_of(name, seed), learner.policy, description, cell["updates"])
+    return cell
+
+
+def learned(chosen: RunConfig, placing: Sequence[Held], minutes: float) -> tuple[Learner, Cell]:
+    """A policy that learned from what its settings select, for so many minutes at most, and what it places before and after."""
+    problems, lessons = {each.label: each.problem() for each in placing}, selected(chosen.corpus, chosen.seed)
     first, until = First(problems), Until(60 * minutes)
     began = process_time()
     learner, curve = training.train(chosen, lessons, [None] * len(lessons), first, until)
-    description = learner.description | {"config": files.to_document(chosen)}
-    save_policy(weights_of(name, seed), learner.policy, description, len(curve.updates))
-    return {
-        "problems": len(lessons), "updates": len(curve.updates), "seconds": process_time() - began, "untrained": first.cell,
+    seconds = process_time() - began
+    return learner, {
+        "problems": len(lessons), "updates": len(curve.updates), "seconds": seconds, "untrained": first.cell,
         "trained": placed(learner.policy, problems, moves=True),
         "curve": blocks([update.get("mean_over_one_device") for update in curve.updates]),
     }  # fmt: skip
