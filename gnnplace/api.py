@@ -20,7 +20,7 @@ from typing import Any
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds import bounds
 from gnnplace.bounds import shortage as shortages
-from gnnplace.choices import BEST, SEARCH, CopiesName, Format, Mode, SearchName
+from gnnplace.choices import BEST, SEARCH, CopiesName, Format, Mode, RuntimeName, SearchName
 from gnnplace.cluster import Cluster
 from gnnplace.constraints import Constraint, constrained
 from gnnplace.exports import targets
@@ -61,6 +61,7 @@ def problem(
     one_home: Sequence[str] = (),
     family_shares: Mapping[str, Sequence[int]] | None = None,
     ring_size: int = 0,
+    runtime: RuntimeName | None = None,
 ) -> Problem:
     """A graph on a cluster, with the time of every op on every device.
 
@@ -89,6 +90,9 @@ def problem(
             a copy of them: `{"h.1?": (0, 0, 4, 4)}`
         ring_size: how many replicas sum their gradients in a ring (those of a node), before they are summed across
             rings; 0: all in one ring
+        runtime: the program that will execute the step: "accelerate", "torch-pipelining", "onnxruntime", "openvino",
+            "tensorflow", "placed". What it keeps together, the devices that it can use and its order hold for every
+            placement of the problem
 
     Raises ValueError (one line) for a bad graph or cluster, OSError for an unreadable file.
 
@@ -108,7 +112,7 @@ def problem(
     else:
         graph = graph_of(graph, name, "graph: is")
     warn = partial(warnings.warn, stacklevel=3)
-    return sources.costed(graph, machine, None if costs is None else os.fspath(costs), warn, warn, parallelism)
+    return sources.costed(graph, machine, None if costs is None else os.fspath(costs), warn, warn, parallelism, runtime)
 
 
 def _names(what: str, names: Sequence[str]) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 PRIORITIZED: tuple[Schedule, ...] = ("given", "in-order")  # with a planner's priorities
 RULES: tuple[Schedule, ...] = tuple(schedule for schedule in SCHEDULES if schedule not in PRIORITIZED)
 
+RuntimeName = Literal["accelerate", "onnxruntime", "openvino", "placed", "tensorflow", "torch-pipelining"]
+
 HERE = "here"  # the cluster that is this machine
 
 Granularity = Literal["op", "module", "stage"]

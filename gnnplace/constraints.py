@@ -139,13 +139,29 @@ def constrained(problem: Problem, constraint: Constraint) -> Constrained:
     >>> whole.problem.cluster.device_names, gp.lower_bound(whole.problem) >= gp.lower_bound(problem)
     (('gpu:0', 'gpu:1'), True)
     """
-    if constraint == Constraint():
+    constraint, usable = _for_runtime(problem.graph, constraint), np.asarray(problem.allowed.any(axis=0))
+    if constraint == Constraint() and (problem.graph.runtime is None or usable.all()):
         return Constrained(problem, problem, np.arange(problem.num_devices, dtype=np.int32))
     device = _devices(problem.cluster, constraint)
+    if problem.graph.runtime is not None:
+        device = _usable(problem, device, usable)
     graph, stages = _tied(problem.graph, constraint, len(device))
     posed = _on(problem, graph, device)
     _require_devices(posed, constraint)
     return Constrained(problem, posed, device, stages)
+
+
+def _for_runtime(graph: ComputationGraph, constraint: Constraint) -> Constraint:
+    """The constraint with the granularity that the runtime of a graph needs at least.
+
+    A pipeline of several micro-batches may give a device several stages, of whole modules.
+    """
+    executed = graph.original.executed
+    if executed is None:
+        return constraint
+    finest = "module" if executed.granularity == "stage" and graph.micro_batches > 1 else executed.granularity
+    coarser = max(constraint.granularity, finest, key=GRANULARITIES.index)
+    return replace(constraint, granularity=coarser)
 
 
 def on_devices(problem: Problem, device: Int32[np.ndarray, " devices"]) -> Constrained:
@@ -173,6 +189,16 @@ def _devices(cluster: Cluster, constraint: Constraint) -> Int32[np.ndarray, " de
             f"accelerators_only: {', '.join(constraint.devices or cluster.device_names)} are no accelerators"
         )
     return np.array(used, dtype=np.int32)
+
+
+def _usable(
+    problem: Problem, device: Int32[np.ndarray, " devices"], usable: Bool[np.ndarray, " all_devices"]
+) -> Int32[np.ndarray, " devices"]:
+    """The devices that a runtime can use. Raises ValueError if there is none."""
+    if not usable[device].any():
+        named = ", ".join(problem.cluster.device_names[number] for number in device.tolist())
+        raise ValueError(f"devices: {problem.graph.runtime} computes on none of {named}")
+    return device[usable[device]]
 
 
 def _part(cluster: Cluster, device: Int32[np.ndarray, " devices"]) -> Cluster:

@@ -18,7 +18,7 @@ from typing import Any, no_type_check
 import numpy as np
 from jaxtyping import Bool, Int32, Int64, Integer
 
-from gnnplace.choices import CopiesName
+from gnnplace.choices import CopiesName, Granularity, RuntimeName
 from gnnplace.compiled import kernel
 
 CONTROL = -1  # the output index of a control edge
@@ -152,6 +152,19 @@ class Copies:
 
 
 @dataclass(frozen=True, eq=False)
+class Executed:
+    """The runtime that executes a step, by its name, and the graph `plain` without that runtime's rules.
+
+    The rules are colocation groups, allowed kinds and control edges of the graph itself (`runtimes`), and the finest
+    `granularity` of its cuts.
+    """
+
+    runtime: RuntimeName
+    plain: ComputationGraph
+    granularity: Granularity = "op"
+
+
+@dataclass(frozen=True, eq=False)
 class ComputationGraph:
     """The ops of a step in document order, with their outputs and edges.
 
@@ -159,7 +172,8 @@ class ComputationGraph:
     whose buffer an output shares. `edge_output` is the index of an output within its op, or `CONTROL` for a control
     edge. `given_time_ns[:, j]` are the times for the device name or kind `given_keys[j]`. Absent values of
     `output_alias`, `given_time_ns`, `bytes_accessed`, `block`, `time_step` and `output_rank` are -1. A graph of several
-    micro-batches knows its `copies`. Raises GraphError for an invalid graph.
+    micro-batches knows its `copies`, one with the rules of a runtime how it is `executed`. Raises GraphError for an
+    invalid graph.
     """
 
     name: str
@@ -169,7 +183,7 @@ class ComputationGraph:
     phase: Categorical
     layer: Categorical
     colocation: Categorical
-    allowed: Categorical  # device kinds joined by ","; absent: all kinds
+    allowed: Categorical  # names and kinds of devices joined by ","; absent: all devices
     flops: Int64[np.ndarray, " ops"]
     bytes_accessed: Int64[np.ndarray, " ops"]
     persistent_bytes: Int64[np.ndarray, " ops"]
@@ -190,6 +204,7 @@ class ComputationGraph:
     edge_output: Int32[np.ndarray, " edges"]
     edge_dst: Int32[np.ndarray, " edges"]
     copies: Copies | None = None
+    executed: Executed | None = None
 
     def __post_init__(self) -> None:
         _check(self)
@@ -224,6 +239,18 @@ class ComputationGraph:
     def original(self) -> ComputationGraph:
         """The graph of one micro-batch: the graph itself, unless it has copies."""
         return self if self.copies is None else self.copies.original
+
+    @property
+    def plain(self) -> ComputationGraph:
+        """The graph of one micro-batch without the rules of a runtime: that which was read."""
+        one = self.original
+        return one if one.executed is None else one.executed.plain
+
+    @property
+    def runtime(self) -> RuntimeName | None:
+        """The runtime whose rules the graph has."""
+        executed = self.original.executed
+        return None if executed is None else executed.runtime
 
     @property
     def micro_batches(self) -> int:
@@ -339,7 +366,7 @@ class ComputationGraph:
     def sha256(self) -> str:
         """The checksum of the content: name, dtype, shape and bytes of every column."""
         digest = hashlib.sha256()
-        for column in fields(self)[:-1]:  # `copies` follow from the others
+        for column in fields(self)[:-2]:  # `copies` and `executed` follow from the others
             value = getattr(self, column.name)
             parts = (value.values, value.index) if isinstance(value, Categorical) else (value,)
             digest.update(column.name.encode())
@@ -351,7 +378,7 @@ class ComputationGraph:
         return digest.hexdigest()
 
 
-COLUMNS = tuple(column.name for column in fields(ComputationGraph) if column.name not in ("name", "copies"))
+COLUMNS = tuple(column.name for column in fields(ComputationGraph) if column.name not in ("name", "copies", "executed"))
 
 
 def _first(bad: Bool[np.ndarray, " rows"]) -> int | None:

@@ -78,14 +78,14 @@ class Problem:
 
     @cached_property
     def allowed(self) -> Bool[np.ndarray, "ops devices"]:
-        """True if an op is allowed on a device: by its device kinds and, if the graph gives it times, by one there."""
+        """True if an op is allowed on a device: by its name or kind and, if the graph gives it times, by one there."""
         graph, devices = self.graph, self.cluster.devices
         allowed = np.ones((self.num_ops, self.num_devices), dtype=bool)
         gives_times = (
             (graph.given_time_ns != NONE).any(axis=1) if graph.given_keys else np.zeros(self.num_ops, dtype=bool)
         )
         for d, device in enumerate(devices):
-            allowed[:, d] &= allowed_on(graph, device.kind)
+            allowed[:, d] &= allowed_on(graph, device.name, device.kind)
             columns = [j for j, key in enumerate(graph.given_keys) if key in (device.name, device.kind)]
             covered = (graph.given_time_ns[:, columns] != NONE).any(axis=1)
             allowed[:, d] &= ~gives_times | covered
@@ -108,9 +108,12 @@ class Problem:
         return np.stack(columns, axis=1) if columns else np.zeros((len(size), 0), dtype=np.int64)
 
 
-def allowed_on(graph: ComputationGraph, kind: str) -> Bool[np.ndarray, " ops"]:
-    """True for ops whose field `allowed` admits a device kind. Times given by the graph may restrict ops further."""
-    listing = [value for value in graph.allowed.values if kind in value.split(",")]
+def allowed_on(graph: ComputationGraph, *named: str) -> Bool[np.ndarray, " ops"]:
+    """True for ops whose field `allowed` admits a device of this name or kind.
+
+    Times given by the graph may restrict ops further.
+    """
+    listing = [value for value in graph.allowed.values if not set(named).isdisjoint(value.split(","))]
     return (graph.allowed.index == NONE) | graph.allowed.among(listing)
 
 

@@ -3,7 +3,8 @@
     python -m experiments.zero_shot.others [--rows ...] [--minutes 20] [--show]
 
 All but the unit placer name their devices, so they are trained on, and place on, clusters of five devices alone. Each has its `tuned`
-settings, but for a warm start: nobody is taught by a heuristic. A row stands beside controls of the problems that it placed; `policies` has computed them. Resumable.
+settings, but for a warm start: nobody is taught by a heuristic. A row stands beside controls of the problems that it placed, which
+`policies` has computed. Resumable.
 """
 
 from __future__ import annotations

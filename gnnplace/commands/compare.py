@@ -64,13 +64,13 @@ def main(chosen: argparse.Namespace) -> int:
     whole, constraint = options.problem(chosen), options.constraint(chosen)
     under = constrained(whole, constraint)
     problem = under.problem
-    candidates, prices = _proposed(chosen, under, str(constraint))
+    candidates, prices = _proposed(chosen, under, options.rules(chosen))
     candidate_table.say_compiled(chosen.quiet)
     _write(chosen, problem, candidates)
     if chosen.json:
         terminal.print_json(_document(problem, chosen, candidates, prices))
     else:
-        _print(problem, candidates, prices, constraint)
+        _print(problem, candidates, prices, constraint, options.rules(chosen))
     if any(candidate.result.infeasible is None for candidate in candidates):
         return DONE
     proof = not_fitting(whole, problem, constraint) or "nothing feasible found, nor a proof that there is nothing"
@@ -79,13 +79,14 @@ def main(chosen: argparse.Namespace) -> int:
 
 
 def _proposed(
-    chosen: argparse.Namespace, under: Constrained, constraint: str
+    chosen: argparse.Namespace, under: Constrained, rules: str
 ) -> tuple[list[Candidate], dict[str, int | None]]:
-    """The candidates of all planners and, under a constraint, the step times of the same planners without it."""
+    """The candidates of all planners and, under rules, the step times of the same planners without them."""
     from gnnplace.commands import candidate_table
     from gnnplace.portfolio.candidates import expanded, ranked
     from gnnplace.portfolio.comparison import compared, priced
     from gnnplace.portfolio.portfolio import Options, budget
+    from gnnplace.runtimes.runtime import plain
 
     say, progress = candidate_table.news(chosen.quiet), candidate_table.progress(chosen.quiet)
     may_change = form_options.may_change(chosen)
@@ -96,10 +97,10 @@ def _proposed(
         return compared(problem, limit, replace(settings, stages=stages), more=more, say=say)
 
     policies, free = _policies(chosen), list["Candidate"]()
-    if constraint:
+    if rules:
         terminal.progress(chosen.quiet)("without constraint:")
-        free = every(under.whole, policies)
-        terminal.progress(chosen.quiet)(f"{constraint}:")
+        free = every(plain(under.whole), policies)
+        terminal.progress(chosen.quiet)(f"{rules}:")
     candidates = every(under.problem, policies, under.stages)
     prices = priced(candidates, free)
     if (fused := options.fusion(chosen, under.problem)) is not None:
@@ -165,6 +166,7 @@ def _document(
         "schedule": chosen.schedule,
         "bound": bound,
         "fused_bound_ns": bound_of_all(problem, fused=True)[0] if candidate_table.some_fused(candidates) else None,
+        "runtime": chosen.runtime,
         "constraint": asdict(options.constraint(chosen)),
         "planners": [
             row | {"op_step_time_ns": prices[row["planner"]]} if row["planner"] in prices else row for row in rows
@@ -176,7 +178,11 @@ def _document(
 
 
 def _print(
-    problem: Problem, candidates: list[Candidate], prices: Mapping[str, int | None], constraint: Constraint
+    problem: Problem,
+    candidates: list[Candidate],
+    prices: Mapping[str, int | None],
+    constraint: Constraint,
+    rules: str,
 ) -> None:
     from gnnplace.commands import candidate_table
     from gnnplace.portfolio import planners
@@ -190,9 +196,9 @@ def _print(
         ("planning\nms", *(f"{candidate.planning_ns / 1e6:,.1f}" for candidate in candidates)),
     ]
     candidate_table.print_table(problem, candidates, more)
-    if str(constraint):
+    if rules:
         terminal.say(
-            f"constraint: {constraint}; without: the same planner without the constraint; price: the ratio of both "
+            f"constraint: {rules}; without: the same planner without the constraint; price: the ratio of both "
             "step times"
         )
     if constraint.granularity == "stage":

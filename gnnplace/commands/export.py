@@ -9,9 +9,9 @@ from pathlib import Path
 from gnnplace.commands import form_options, options, values
 from gnnplace.commands.usage import DONE, Parser, importing
 from gnnplace.complaints import UsageError
-from gnnplace.exports.refusal import UnsayableError
 from gnnplace.exports.targets import TARGETS, Model, check_micro_batches, export
 from gnnplace.report import terminal
+from gnnplace.runtimes.refusal import UnsayableError
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, get_args
 
-from gnnplace.choices import BEST, GRANULARITIES, RULES, Format, Mode, Schedule
+from gnnplace.choices import BEST, GRANULARITIES, RULES, Format, Mode, RuntimeName, Schedule
 from gnnplace.commands import form_options, values
 from gnnplace.commands.usage import Parser, Several, importing
+from gnnplace.complaints import UsageError
 from gnnplace.report import terminal
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ def add_problem_arguments(parser: argparse.ArgumentParser, preset: str | None = 
         "CLUSTER's where it has them"
     )
     parser.add_argument("--costs", metavar="FILE", help=costs)
+    explained = (
+        "the program that will execute the step: what it keeps together, the devices that it can use and its order "
+        "hold for every placement; none unless given, or as the placement says"
+    )
+    parser.add_argument("--for", dest="runtime", choices=get_args(RuntimeName), help=explained)
     form_options.add_arguments(parser)
 
 
@@ -209,10 +215,28 @@ def problem(chosen: argparse.Namespace, placement: str | None = None) -> Problem
     with importing():
         from gnnplace.sources import graphs as sources
     cluster, step = sources.cluster(chosen.cluster), form_options.parallelism(chosen, placement)
+    chosen.runtime = runtime(chosen.runtime, placement)
     graph, say = sources.graph(chosen.graph, reading(chosen)), terminal.progress(chosen.quiet)
     if step.micro_batches > 1 and (ops := graph.num_ops * step.micro_batches) >= LARGE_STEP:
         say(f"a step of {step.micro_batches} copies of {graph.name}, some {ops:,} ops: seconds to make, more to bound")
-    return sources.costed(graph, cluster, chosen.costs, say, terminal.warn, step)
+    return sources.costed(graph, cluster, chosen.costs, say, terminal.warn, step, chosen.runtime)
+
+
+def runtime(stated: RuntimeName | None, placement: str | None) -> RuntimeName | None:
+    """The runtime that --for states or that a placement was made for. Raises UsageError if they differ."""
+    if placement is None:
+        return stated
+    from gnnplace.formats.placements import read_about
+
+    placed = read_about(placement).runtime
+    if stated is not None and placed not in (None, stated):
+        raise UsageError(f"--for: {stated} is not {placed}, which {placement} was made for; leave it to the file")
+    return stated or placed
+
+
+def rules(chosen: argparse.Namespace) -> str:
+    """The runtime and the constraint of placements in words; empty if all placements are allowed."""
+    return "; ".join(filter(None, [f"for {chosen.runtime}" if chosen.runtime else "", str(constraint(chosen))]))
 
 
 def constraint(chosen: argparse.Namespace) -> Constraint:

@@ -175,9 +175,9 @@ def _with_number(chosen: argparse.Namespace, numbers: Sequence[int]) -> tuple[ar
         raise UsageError(
             "--micro-batches auto: code is captured at its micro-batch size; give TorchStep(micro_batches=...)"
         )
-    if chosen.start is not None or chosen.checkpoint is not None or str(options.constraint(chosen)) or chosen.fusion:
+    if chosen.start is not None or chosen.checkpoint is not None or options.rules(chosen) or chosen.fusion:
         raise UsageError(
-            "--micro-batches auto: goes with no --start, --checkpoint, --fusion and no constraint; give a number"
+            "--micro-batches auto: goes with no --start, --checkpoint, --fusion, --for and no constraint; give a number"
         )
     each = {number: argparse.Namespace(**{**vars(chosen), "micro_batches": number}) for number in numbers}
     if chosen.planner != BEST:
@@ -350,6 +350,7 @@ def _print(
     """Prints the placement; without the step on one device if a table of what people would do follows, which has it."""
     from gnnplace.commands import candidate_table
     from gnnplace.report import placement_table, step_words
+    from gnnplace.runtimes import runtime
 
     terminal.say(f"{step_words.named(graph)} ({problem.num_ops:,} ops) on {problem.cluster.name}", "")
     placement_table.print_layers(problem, candidate.placement)
@@ -357,13 +358,15 @@ def _print(
     placement_table.print_devices(problem, candidate.placement, step)
     assert step.step_time_ns is not None  # infeasible placements are not printed
     bound = terminal.bounded(step.bound_ns, step.bound or "", step.room)
-    constraint = str(options.constraint(chosen))
+    rules = options.rules(chosen)
     time, as_given = step_words.for_each(graph, step.step_time_ns), step_words.as_given(graph)
     terminal.say("", f"step time  {time}, schedule {candidate.placement.schedule}{as_given}")
     if not candidate.rivals:
         terminal.say(f"one device {placement_table.beside_one_device(problem, candidate.placement, step.step_time_ns)}")
     terminal.say(f"found by   {candidate.planner}{candidate_table.proof(problem, candidate)}")
-    terminal.say(f"bound      {bound}{f', {constraint}' if constraint else ''}")
+    terminal.say(f"bound      {bound}{f', {rules}' if rules else ''}")
+    if runtime.in_turn(problem.graph):
+        terminal.say(f"runs       {runtime.IN_TURN}")
     if chosen.output is not None:
         terminal.say(f"written to {chosen.output}")
 

@@ -134,7 +134,7 @@ def time_ns(
         copied = np.rint(measured[copies.source] * (modelled / one[copies.source]))
         copied = np.clip(copied, 1, MAX_STEP_NS).astype(np.int64)
         return np.where(copies.added[:, None], modelled, copied)
-    if costs.graph_sha256 != graph.sha256:
+    if costs.graph_sha256 != graph.plain.sha256:
         raise ValueError(
             f"the costs are those of {costs.graph_name!r} (sha256 {costs.graph_sha256}), not of {graph.name!r}"
         )
@@ -162,7 +162,7 @@ def _device_ns(
     times = costs.device_ns(device)
     lacking = (times == NOT_MEASURED) & (given == NONE)
     longest = np.max(list(costs.time_ns.values()), axis=0)
-    missing = np.flatnonzero(lacking & (allowed_on(graph, device.kind) | (longest == NOT_MEASURED)))
+    missing = np.flatnonzero(lacking & (allowed_on(graph, device.name, device.kind) | (longest == NOT_MEASURED)))
     if len(missing):
         raise ValueError(
             f"op {graph.op_names[missing[0]]!r}: no measured time for device kind {device.kind!r} "

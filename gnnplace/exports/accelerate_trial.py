@@ -15,13 +15,13 @@ from typing import Any
 
 from torch import nn
 
-from gnnplace.exports.homes import Device, Divided, Homes, main_device, outermost
 from gnnplace.exports.lent import lent, pretended
-from gnnplace.exports.refusal import Fault, TrialResult, error_line
 from gnnplace.frontends.torch.inference import evaluating
 from gnnplace.frontends.torch.inputs import ExampleInputs, as_written
 from gnnplace.frontends.torch.recurrences import Recurrences
 from gnnplace.frontends.torch.step import TorchInference, TorchStep
+from gnnplace.runtimes.homes import Device, Divided, Homes, main_device, outermost
+from gnnplace.runtimes.refusal import Fault, TrialResult, error_line
 
 TWO_DEVICES = re.compile("same device|different device|two devices|expected device|but is on")  # in PyTorch's errors
 

@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Int32
 
-from gnnplace.exports.homes import process_devices
-from gnnplace.exports.refusal import UnsayableError, listed
 from gnnplace.exports.trial import Say
 from gnnplace.graph import NONE, Copies
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
+from gnnplace.runtimes.homes import process_devices
+from gnnplace.runtimes.refusal import UnsayableError, listed
 
 SCRIPT = Path(__file__).with_name("run_data_parallel.py")
 BLOCK = re.compile(r"(.*?\.)??\d+(?=\.|$)")  # the first module of a name that is one of a list

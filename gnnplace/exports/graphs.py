@@ -11,10 +11,10 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
 from gnnplace.complaints import printable
-from gnnplace.exports.refusal import UnsayableError
 from gnnplace.graph import CONTROL
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
+from gnnplace.runtimes.refusal import UnsayableError
 from gnnplace.simulator.simulator import simulate
 from gnnplace.units.modules import modules
 

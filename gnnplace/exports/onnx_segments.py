@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnplace.cluster import Cluster
 from gnnplace.exports import model_files
-from gnnplace.exports.refusal import UnsayableError, listed
 from gnnplace.exports.targets import Model, check_same
 from gnnplace.frontends.network.graph import read_graph
 from gnnplace.frontends.network.network import Network
@@ -22,6 +21,7 @@ from gnnplace.frontends.onnx.read import ONNX, read_model
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
+from gnnplace.runtimes.refusal import UnsayableError, listed
 
 if TYPE_CHECKING:  # the package onnx is optional
     from onnx import ModelProto, ValueInfoProto

@@ -14,7 +14,6 @@ from collections import Counter
 from pathlib import Path
 
 from gnnplace.cluster import Cluster
-from gnnplace.exports.refusal import UnsayableError, listed
 from gnnplace.exports.targets import Model, check_same
 from gnnplace.frontends.openvino.read import read_openvino
 from gnnplace.frontends.openvino.wiring import wired
@@ -22,6 +21,7 @@ from gnnplace.frontends.openvino.xml import Layer, read_document
 from gnnplace.graph import NONE
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
+from gnnplace.runtimes.refusal import UnsayableError, listed
 
 KINDS = {"cpu": "CPU", "gpu": "GPU", "npu": "NPU"}
 

@@ -13,11 +13,11 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from gnnplace.exports.lent import lent
-from gnnplace.exports.refusal import Fault, TrialResult, error_line, listed
 from gnnplace.frontends.torch.inference import evaluating
 from gnnplace.frontends.torch.inputs import ExampleInputs
 from gnnplace.frontends.torch.recurrences import Recurrences
 from gnnplace.frontends.torch.step import TorchInference, TorchStep
+from gnnplace.runtimes.refusal import Fault, TrialResult, error_line, listed
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int64
 
-from gnnplace.exports.homes import LATER, module_devices
-from gnnplace.exports.refusal import ONE_DEVICE, UnsayableError, around, listed, together, whole
 from gnnplace.frontends.origin import LOSS_LAYER, ROOT_LAYER
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
+from gnnplace.runtimes.homes import LATER, module_devices
+from gnnplace.runtimes.refusal import ONE_DEVICE, UnsayableError, around, listed, together, whole
 from gnnplace.units.modules import modules
 
 TARGET = "torch-pipelining"

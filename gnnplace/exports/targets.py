@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from gnnplace.exports.refusal import UnsayableError
+from gnnplace.choices import RuntimeName
+from gnnplace.runtimes.refusal import UnsayableError
 
 if TYPE_CHECKING:
     from gnnplace.exports.trial import Say, Trial
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from gnnplace.placement import Placement
     from gnnplace.problems import Problem
 
+RUNTIME_NAMES: tuple[RuntimeName, ...] = get_args(RuntimeName)
+WORTH_SAYING = 0.005  # the least share of the planned step time by which a runtime's differs
 Files = str | Mapping[str, str | bytes]  # the text of a file, or the files of a folder by their names
 
 
@@ -26,8 +29,7 @@ class Target(NamedTuple):
     """A program that reads placements. The function that writes for it stands in `module`, under the target's name.
 
     `takes_model`: the function needs the model that the graph was read from. `folder`: it writes a folder, always or of
-    several micro-batches, which the program then runs. `tries`: it tries its result before it is written. `in_turn`:
-    the program runs one device after another, always or in inference.
+    several micro-batches, which the program then runs. `tries`: it tries its result before it is written.
     """
 
     module: str
@@ -35,7 +37,6 @@ class Target(NamedTuple):
     takes_model: bool = False
     folder: Literal[True, False, "several"] = False
     tries: bool = False
-    in_turn: Literal["always", "inference"] | None = None
 
 
 TARGETS = {
@@ -43,7 +44,6 @@ TARGETS = {
         "gnnplace.exports.device_map",
         "the device_map of accelerate and transformers, module by module, as JSON",
         tries=True,
-        in_turn="inference",
     ),
     "chrome-trace": Target(
         "gnnplace.exports.chrome_trace", "the simulated step, for ui.perfetto.dev or chrome://tracing"
@@ -58,14 +58,12 @@ TARGETS = {
         "gnnplace.exports.openvino_affinity",
         "the affinity of every node of the placed .xml, for HETERO, as JSON",
         takes_model=True,
-        in_turn="always",
     ),
     "onnxruntime": Target(
         "gnnplace.exports.onnx_segments",
         "a folder: an .onnx for each segment on a device, a manifest, a program",
         takes_model=True,
         folder=True,
-        in_turn="always",
     ),
     "tensorflow": Target(
         "gnnplace.exports.tensorflow_devices",
@@ -93,10 +91,10 @@ class Model(NamedTuple):
 
 def check_same(read: ComputationGraph, placed: ComputationGraph, model: Model) -> None:
     """Raises ValueError if the graph read from the model is not the placed graph."""
-    if read.sha256 != placed.sha256:
+    if read.sha256 != placed.plain.sha256:
         raise ValueError(
             f"{model.path}: its graph has the checksum {read.sha256[:12]}..., that of the placed one is "
-            f"{placed.sha256[:12]}..."
+            f"{placed.plain.sha256[:12]}..."
         )
 
 
@@ -131,20 +129,21 @@ def exported(
     >>> exported(problem, gp.place(problem, "gpu"), "dot").splitlines()[0]
     'digraph "squeezenet" {'
     """
-    from gnnplace.exports.homes import LATER
     from gnnplace.formats import strict_json
 
     if to not in TARGETS:
         raise ValueError(f"--to: {strict_json.unknown('target', to, tuple(TARGETS))}")
     check_micro_batches(to, problem.graph.micro_batches)
-    target = TARGETS[to]
+    target, runtime = TARGETS[to], next((name for name in RUNTIME_NAMES if name == to), None)
+    if runtime is not None and problem.graph.runtime not in (None, runtime):
+        raise UnsayableError(
+            f"{to}: the placement was made for {problem.graph.runtime}; make one with gnnplace place --for {to}"
+        )
     write = getattr(import_module(target.module), to.replace("-", "_"))
     more = (*((model,) if target.takes_model else ()), *((say, trial) if target.tries else ()))
     files: Files = write(problem, placement, *more)
-    trains = problem.graph.phase.among(LATER).any()
-    in_turn = target.in_turn == "always" or (target.in_turn == "inference" and not trains)
-    if in_turn and (warning := lost_overlap(problem, placement, to)):
-        say(warning)
+    if runtime is not None and (line := as_exported(problem, placement, runtime)) is not None:
+        say(line)
     return files
 
 
@@ -170,39 +169,30 @@ def export(
         write_folder(path, files)
 
 
-def lost_overlap(problem: Problem, placement: Placement, program: str) -> str | None:
-    """One line with the overlap of devices that a program which runs one after another loses, and its least step time.
-
-    None if the devices of the planned step don't overlap.
+def as_exported(problem: Problem, placement: Placement, runtime: RuntimeName) -> str | None:
+    """One line with the step time as a runtime executes the placement, and on one device; None if that is the plan's.
 
     >>> import gnnplace as gp
-    >>> problem = gp.problem("squeezenet", cluster="k40-2")
-    >>> lost_overlap(problem, gp.place(problem, "gpu"), "it")
-    >>> lost_overlap(problem, gp.place(problem, "heft"), "it").split(" of ")[0]
-    'it runs one device after another, and 3.578 ms'
+    >>> problem = gp.problem("two-tower-inference", cluster="k40-2")
+    >>> as_exported(problem, gp.place(problem, "gpu"), "onnxruntime")
+    >>> as_exported(problem, gp.place(problem, "heft"), "onnxruntime").split(" (")[0]
+    'onnxruntime: as exported 32.576 ms, planned 20.655 ms, one device 29.390 ms'
     """
+    from gnnplace.baselines.single import best_device
+    from gnnplace.placement import rule_of
+    from gnnplace.runtimes.runtime import in_turn, ran_by
     from gnnplace.simulator.simulator import simulate
 
-    (result,) = simulate(problem, [placement], timeline=True)
-    if result.timeline is None or result.step_time_ns is None:
+    run = ran_by(problem, runtime)
+    (planned,), (ran,) = simulate(problem, [placement]), simulate(run, [placement])
+    if planned.step_time_ns is None or ran.step_time_ns is None:
         return None
-    start, end = result.timeline.start_ns, result.timeline.end_ns
-    on_device = (placement.device == device for device in range(problem.num_devices))
-    in_turn_ns = sum(_covered_ns(start[ops].tolist(), end[ops].tolist()) for ops in on_device)
-    overlap_ns = in_turn_ns - _covered_ns(start.tolist(), end.tolist())
-    if not overlap_ns:
+    if abs(ran.step_time_ns - planned.step_time_ns) < WORTH_SAYING * planned.step_time_ns:
         return None
-    planned, overlap, least = (f"{ns / 1e6:,.3f} ms" for ns in (result.step_time_ns, overlap_ns, in_turn_ns))
-    return (
-        f"{program} runs one device after another, and {overlap} of the planned {planned} overlap: its step takes "
-        f"{least} at least"
-    )
-
-
-def _covered_ns(start_ns: Sequence[int], end_ns: Sequence[int]) -> int:
-    """The length of the union of intervals."""
-    covered_ns = until_ns = 0
-    for start, end in sorted(zip(start_ns, end_ns, strict=True)):
-        covered_ns += max(0, end - max(start, until_ns))
-        until_ns = max(until_ns, end)
-    return covered_ns
+    alone = best_device(run, simulate, rule_of(placement.schedule))
+    times = {"as exported": ran.step_time_ns, "planned": planned.step_time_ns}
+    if alone is not None and alone.fits:
+        times["one device"] = alone.step_time_ns
+    stated = ", ".join(f"{name} {ns / 1e6:,.3f} ms" for name, ns in times.items() if ns is not None)
+    why = "it runs one device after another" if in_turn(run.graph) else "its order and its rules are others"
+    return f"{runtime}: {stated} ({why}); plan it with --for {runtime}"

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from gnnplace.cluster import Cluster
 from gnnplace.exports import model_files
-from gnnplace.exports.refusal import UnsayableError, listed
 from gnnplace.exports.targets import Model, check_same
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
+from gnnplace.runtimes.refusal import UnsayableError, listed
 
 OTHERS = (".onnx", ".xml")  # files of other programs
 GRAPHDEF = (".pb", ".pbtxt")

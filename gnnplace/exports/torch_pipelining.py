@@ -20,14 +20,14 @@ from gnnplace.baselines.pipelines.actions import Action, Table
 from gnnplace.baselines.pipelines.orders import placed
 from gnnplace.baselines.pipelines.rows import of_one_micro_batch
 from gnnplace.exports.data_parallel import data_parallel
-from gnnplace.exports.homes import of_torch, process_devices
 from gnnplace.exports.pipeline_order import order_of
-from gnnplace.exports.refusal import ONE_DEVICE, TrialResult, UnsayableError, listed
 from gnnplace.exports.stages import TARGET, PipelineCut, stages
 from gnnplace.exports.trial import Say, Trial, tried
 from gnnplace.graph import NONE, Copies
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
+from gnnplace.runtimes.homes import of_torch, process_devices
+from gnnplace.runtimes.refusal import ONE_DEVICE, TrialResult, UnsayableError, listed
 from gnnplace.simulator.simulator import simulate
 
 SCRIPT = Path(__file__).with_name("run_pipeline.py")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gnnplace.exports.refusal import NOT_AT_HAND
 from gnnplace.frontends.origin import step_of
 from gnnplace.graph import ComputationGraph
+from gnnplace.runtimes.refusal import NOT_AT_HAND
 
 Say = Callable[[str], object]
 Trial = Callable[..., Any]
@@ -21,7 +21,7 @@ def tried(graph: ComputationGraph, target: str, *request: Any) -> Any:
     """The result of a target's trial with the step that this process captured the graph from."""
     step = step_of(graph)
     if target == "accelerate":
-        from gnnplace.exports.homes import outermost
+        from gnnplace.runtimes.homes import outermost
 
         if step is None:
             (homes,) = request

@@ -15,7 +15,7 @@ from jaxtyping import Int32, Int64
 from pydantic import Field
 
 from gnnplace.caveats import caveats
-from gnnplace.choices import CopiesName
+from gnnplace.choices import CopiesName, RuntimeName
 from gnnplace.cluster import Cluster
 from gnnplace.formats import atomic, references, strict_json
 from gnnplace.formats.references import Amount, Checksum, GraphReference, Text
@@ -126,6 +126,7 @@ class PlacementDocument(Document):
     one_home: list[Text] = Field(default_factory=list)
     family_shares: dict[Text, list[NoneOrMore]] = Field(default_factory=dict)
     ring_size: NoneOrMore = 0
+    runtime: RuntimeName | None = None
     device: dict[Text, Text]
     schedule: Schedule = "critical-path"
     priority: dict[Text, Priority] | None = None
@@ -139,12 +140,13 @@ class PlacementDocument(Document):
 
 
 class About(NamedTuple):
-    """The step that a placement's document is of; its prediction, provenance and alternatives, None if absent."""
+    """The step that a placement's document is of; its prediction, provenance, alternatives and runtime, or None."""
 
     predicted: Predicted | None
     provenance: Provenance | None
     parallelism: Parallelism
     alternatives: Alternatives | None
+    runtime: RuntimeName | None
 
 
 def read_placement(source: Source, graph: ComputationGraph, cluster: Cluster) -> Placement:
@@ -163,7 +165,13 @@ def read_about(source: Source) -> About:
     return strict_json.read(
         source,
         PlacementDocument,
-        lambda document: About(document.predicted, document.provenance, _parallelism(document), document.alternatives),
+        lambda document: About(
+            document.predicted,
+            document.provenance,
+            _parallelism(document),
+            document.alternatives,
+            document.runtime,
+        ),
         MAX_DOCUMENT_BYTES,
     )
 
@@ -206,9 +214,10 @@ def placement_document(graph: ComputationGraph, cluster: Cluster, placement: Pla
     return {
         "format": "gnnplace.placement",
         "version": 1,
-        "graph": references.graph_reference(graph.original),
+        "graph": references.graph_reference(graph.plain),
         "cluster": {"name": cluster.name, "sha256": cluster.sha256},
         **Parallelism.in_graph(graph).knobs(),
+        **({} if graph.runtime is None else {"runtime": graph.runtime}),
         "device": dict(zip(graph.op_names, devices, strict=True)),
         "schedule": placement.schedule,
         "priority": priority,
@@ -316,7 +325,7 @@ def _fusion(groups: list[list[str]], graph: ComputationGraph) -> Int32[np.ndarra
 
 def _check_references(document: PlacementDocument, graph: ComputationGraph, cluster: Cluster) -> None:
     what = "the placement is"
-    references.check_graph(document.graph, graph.original, what)
+    references.check_graph(document.graph, graph.plain, what)
     if (difference := _parallelism(document).difference(Parallelism.in_graph(graph))) is not None:
         raise ValueError(f"{difference}, that of the step of {graph.name!r}; {what} for another step")
     if document.cluster is not None:

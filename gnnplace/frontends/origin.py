@@ -18,17 +18,13 @@ _steps: WeakKeyDictionary[ComputationGraph, Any] = WeakKeyDictionary()
 
 def captured(graph: ComputationGraph, step: Any) -> ComputationGraph:
     """Notes that `graph` was captured from `step`; returns the graph."""
-    _steps[_of_one(graph)] = step
+    _steps[graph.plain] = step
     return graph
 
 
 def step_of(graph: ComputationGraph) -> Any:
     """The TorchStep or TorchInference that a graph was captured from; None if this process has not captured it.
 
-    All forms of a step of several micro-batches are captured from that of one.
+    All forms of a step of several micro-batches are captured from that of one, and so is a step for a runtime.
     """
-    return _steps.get(_of_one(graph))
-
-
-def _of_one(graph: ComputationGraph) -> ComputationGraph:
-    return graph if graph.copies is None else graph.copies.original
+    return _steps.get(graph.plain)

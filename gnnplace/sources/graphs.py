@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gnnplace.caveats import caveats
-from gnnplace.choices import HERE, Format, Mode
+from gnnplace.choices import HERE, Format, Mode, RuntimeName
 from gnnplace.cluster import Cluster
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import roofline
@@ -187,14 +187,21 @@ def costed(
     say: Callable[[str], object],
     warn: Callable[[str], object],
     parallelism: Parallelism = Parallelism(),  # noqa: B008, frozen
+    runtime: RuntimeName | None = None,
 ) -> Problem:
     """The problem of a graph on a cluster, with measured costs (a file) or, if `costs` is None, roofline costs.
+
+    With a `runtime`, the step is as that executes it.
 
     Graph and measured costs are those of one of the step's micro-batches.
 
     Measured links change the cluster and its checksum; placements refer to the changed cluster. `say` is called with a
     line about links without measurements, `warn` with each caveat of the graph.
     """
+    if runtime is not None:
+        from gnnplace.runtimes.runtime import executed
+
+        graph = executed(graph, cluster, runtime, parallelism.micro_batches)
     graph = parallelism.of(graph)
     for text in caveats(graph):
         warn(f"{graph.name}: {text}")
@@ -203,7 +210,7 @@ def costed(
     from gnnplace.costs import links, measured
     from gnnplace.formats.costs import read_costs
 
-    measured_costs = read_costs(costs, graph.original)
+    measured_costs = read_costs(costs, graph.plain)
     if unmeasured := links.unmeasured(cluster, [measured_costs]):
         some = ", ".join(f"{link.src} -> {link.dst}" for link in unmeasured[:MOST_LINKS])
         more = f" and {len(unmeasured) - MOST_LINKS} more" if len(unmeasured) > MOST_LINKS else ""

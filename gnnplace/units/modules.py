@@ -81,6 +81,8 @@ def of_pytorch(graph: ComputationGraph) -> bool:
 def _build(graph: ComputationGraph) -> Modules:
     if graph.copies is not None:
         return _of_copies(graph.copies)
+    if graph.executed is not None:  # what its runtime keeps together is no module
+        return modules(graph.executed.plain)
     group = colocation_closure(graph)
     if not len(graph.layer.values):
         return _numbered(graph, [graph.op_names[label] for label in range(graph.num_ops)], group)

@@ -165,7 +165,7 @@ def test_auto_takes_the_number_with_the_least_time_for_each(capsys, tmp_path):
         ),
         (
             ("place", *IN, "--micro-batches", "auto", "--granularity", "module"),
-            "goes with no --start, --checkpoint, --fusion and no constraint",
+            "goes with no --start, --checkpoint, --fusion, --for and no constraint",
         ),
     ],
 )

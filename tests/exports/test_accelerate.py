@@ -15,9 +15,9 @@ from torch import nn
 import gnnplace as gp
 from gnnplace import cli
 from gnnplace.exports import accelerate_trial
-from gnnplace.exports.refusal import TrialResult
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
+from gnnplace.runtimes.refusal import TrialResult
 from gnnplace.units.modules import modules
 
 NET = """

@@ -15,9 +15,9 @@ import gnnplace as gp
 from gnnplace.baselines.data_parallel.forms import sharded
 from gnnplace.baselines.data_parallel.fsdp import KEPT, _devices, hybrid_shards
 from gnnplace.baselines.data_parallel.shares import shares
-from gnnplace.exports.refusal import UnsayableError
 from gnnplace.exports.targets import exported
 from gnnplace.placement import Placement
+from gnnplace.runtimes.refusal import UnsayableError
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch-pipelining. FSDP slices")
 

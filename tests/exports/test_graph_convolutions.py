@@ -15,8 +15,8 @@ from torch.distributed.pipelining import SplitPoint, pipeline
 import gnnplace as gp
 from gnnplace.exports.accelerate_trial import try_map
 from gnnplace.exports.pipelining_trial import try_stages
-from gnnplace.exports.refusal import TrialResult
 from gnnplace.placement import Placement
+from gnnplace.runtimes.refusal import TrialResult
 from gnnplace.units.modules import modules
 
 pytest.importorskip("torch_geometric")

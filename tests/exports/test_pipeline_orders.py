@@ -17,11 +17,11 @@ from torch.multiprocessing import spawn
 import gnnplace as gp
 from gnnplace import cli
 from gnnplace.baselines.searching.budget import Budget
-from gnnplace.exports.refusal import UnsayableError
 from gnnplace.exports.targets import exported
 from gnnplace.exports.torch_pipelining import torch_pipelining
 from gnnplace.placement import Placement
 from gnnplace.portfolio.portfolio import portfolio
+from gnnplace.runtimes.refusal import UnsayableError
 from gnnplace.simulator.simulator import simulate
 
 pytestmark = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import subprocess
 from collections import defaultdict
@@ -20,10 +21,10 @@ import gnnplace as gp
 from gnnplace.complaints import printable
 from gnnplace.exports.chrome_trace import chrome_trace
 from gnnplace.exports.device_map import device_map
-from gnnplace.exports.refusal import UnsayableError
-from gnnplace.exports.targets import exported, lost_overlap
+from gnnplace.exports.targets import as_exported, exported
 from gnnplace.placement import Placement, check
 from gnnplace.problems import Problem
+from gnnplace.runtimes.refusal import UnsayableError
 from gnnplace.simulator.simulator import simulate
 from gnnplace.units.modules import modules
 
@@ -174,11 +175,21 @@ def test_a_device_map_covers_every_module_and_refuses_split_ones():
         device_map(problem, Placement(np.arange(problem.num_ops, dtype=np.int32) % problem.num_devices))
 
 
-@pytest.mark.parametrize("name", ["resnet-50-inference", "llama-7b-inference"])
-def test_what_overlaps_in_the_plan_and_not_in_a_program_is_said(name):
+@pytest.mark.parametrize("name", ["inception-v3-inference", "two-tower-inference"])
+def test_the_step_as_the_program_runs_it_is_said_beside_the_planned_one(name):
     problem = gp.problem(name, cluster="k40-2")
-    plan = gp.place(problem, "heft")
-    told = lost_overlap(problem, plan, "it")
-    step, busy = plan.step.step_time_ns / 1e6, plan.step.busy_ns.sum() / 1e6
-    assert told is not None and f"of the planned {step:,.3f} ms overlap: its step takes {busy:,.3f} ms at least" in told
-    assert lost_overlap(problem, gp.place(problem, "gpu"), "it") is None
+    plan, alone = gp.place(problem, "heft"), gp.place(problem, "gpu")
+    for to in ("onnxruntime", "accelerate"):
+        said = as_exported(problem, plan, to)
+        run, planned, one = (float(part) for part in re.findall(r"([\d.,]+) ms", said))
+        assert planned == round(plan.step.step_time_ns / 1e6, 3) and one == round(alone.step.step_time_ns / 1e6, 3)
+        assert run >= plan.step.busy_ns.sum() / 1e6 > planned and said.endswith(f"plan it with --for {to}")
+        assert as_exported(problem, alone, to) is None
+
+
+def test_a_plan_for_another_program_is_refused_with_the_command_that_makes_one():
+    problem = gp.problem("squeezenet", cluster="k40-2", runtime="accelerate")
+    with pytest.raises(
+        ValueError, match="tensorflow: the placement was made for accelerate; make one with gnnplace place --for tensorflow"
+    ):
+        exported(problem, gp.place(problem, "gpu"), "tensorflow")

@@ -142,6 +142,30 @@ class Twice(nn.Module):
         return torch.cat([self.again(self.middle(self.first(x))), self.pruned(x)], -1)
 
 
+class Adapted(nn.Module):
+    """A frozen linear layer beside one of low rank (LoRA)."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.base, self.down, self.up = nn.Linear(width, width).requires_grad_(False), nn.Linear(width, 2), nn.Linear(2, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x) + self.up(self.down(x))
+
+
+class Convolutions(nn.Module):
+    """Graph convolutions: each layer reads the edges."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from torch_geometric.nn import GraphConv
+
+        self.first, self.second, self.head = GraphConv(8, 8), GraphConv(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        return self.head(self.second(torch.relu(self.first(x, edges)), edges))
+
+
 def compiled() -> nn.Module:
     return nn.Sequential(torch.compile(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), Block()), backend="eager"), Block())
 
@@ -195,10 +219,29 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Tensor, ..
     "llama": (of_transformers("LlamaForCausalLM", **SMALL, max_position_embeddings=8), ids),
 }
 
+CAUSAL = SMALL | {"num_key_value_heads": 2, "max_position_embeddings": 8}
+# beside these, for what runtimes keep together
+MORE: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Tensor, ...]]]] = {
+    "adapted": (lambda: nn.Sequential(Adapted(), nn.ReLU(), Adapted(), nn.Linear(8, 3)), x),
+    "graph": (Convolutions, lambda: (torch.zeros(6, 8), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]]))),
+    "opt": (of_transformers("OPTForCausalLM", vocab_size=20, hidden_size=8, ffn_dim=16, num_hidden_layers=2, num_attention_heads=2,
+                            max_position_embeddings=16, word_embed_proj_dim=8), ids),
+    "mistral": (of_transformers("MistralForCausalLM", **CAUSAL), ids),
+    "qwen2": (of_transformers("Qwen2ForCausalLM", **CAUSAL), ids),
+    "roberta": (of_transformers("RobertaForMaskedLM", **SMALL, max_position_embeddings=16), ids),
+    "distilbert": (of_transformers("DistilBertForMaskedLM", vocab_size=20, dim=8, n_layers=2, n_heads=2, hidden_dim=16,
+                                   max_position_embeddings=8), ids),
+    "vit": (of_transformers("ViTForImageClassification", hidden_size=8, intermediate_size=16, num_hidden_layers=2,
+                            num_attention_heads=2, image_size=8, patch_size=4), image),
+    "resnet": (of_transformers("ResNetForImageClassification", embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1]), image),
+    "convnext": (of_transformers("ConvNextForImageClassification", hidden_sizes=[8, 16], depths=[1, 1], num_stages=2), image),
+}  # fmt: skip
+EVERY = NETWORKS | MORE
+
 
 def step(name: str, trains: bool) -> gp.TorchStep | gp.TorchInference:
     """A training step of a network, whose loss is a sum of squares, or its inference."""
-    make, inputs = NETWORKS[name]
+    make, inputs = EVERY[name]
     return gp.TorchStep(make(), squares, inputs()) if trains else gp.TorchInference(make(), inputs())
 
 

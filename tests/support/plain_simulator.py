@@ -158,7 +158,7 @@ class PlainSimulator:
     def legal(self) -> bool:
         for i, op in enumerate(self.ops):
             device, times = self.devices[self.device[i]], op.get("time_ns") or {}
-            if op.get("allowed") is not None and device["kind"] not in op["allowed"]:
+            if op.get("allowed") is not None and not {device["kind"], device["name"]} & set(op["allowed"]):
                 return False
             if times and device["name"] not in times and device["kind"] not in times:
                 return False

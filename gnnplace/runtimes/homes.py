@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from gnnplace.cluster import Cluster
-from gnnplace.exports.refusal import UnsayableError, listed
 from gnnplace.frontends.origin import CLIP_LAYER, INPUT_LAYER, LOSS_LAYER, ROOT_LAYER
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
+from gnnplace.runtimes.refusal import UnsayableError, listed
 from gnnplace.units.granularity import Granularity
 from gnnplace.units.modules import modules, of_pytorch
 
@@ -82,16 +82,23 @@ def module_devices(
 
 def homes(problem: Problem, of_module: dict[str, int]) -> Homes:
     """The devices of modules, of their tensors, and of the layers that hold none, as `target_names` names devices."""
-    graph, module_of, names = problem.graph, modules(problem.graph), target_names(problem.cluster)
-    device = np.array([of_module[name] for name in module_of.names])[module_of.module]
+    names, module_of = target_names(problem.cluster), modules(problem.graph)
+    return homes_of(problem.graph, [names[of_module[name]] for name in module_of.names])
+
+
+def homes_of(graph: ComputationGraph, device_of_module: Sequence[Device]) -> Homes:
+    """The devices of modules, of their tensors, and of the layers that hold none."""
+    module_of = modules(graph)
+    device = [device_of_module[module] for module in module_of.module.tolist()]
     tensor_ops = graph.kind.among(["parameter", "buffer"])
-    tensors = {graph.op_names[op]: names[device[op]] for op in np.flatnonzero(tensor_ops).tolist()}
-    placed = {name: names[at] for name, at in of_module.items() if name not in (*NO_MODULES, ROOT_LAYER)}
+    tensors = {graph.op_names[op]: device[op] for op in np.flatnonzero(tensor_ops).tolist()}
+    nowhere = (*NO_MODULES, ROOT_LAYER)
+    placed = {name: at for name, at in zip(module_of.names, device_of_module, strict=True) if name not in nowhere}
     layers: dict[str, Device] = {}
     for op in np.flatnonzero(graph.kernel & ~graph.phase.among(LATER) & (graph.layer.index != NONE)).tolist():
         layer = graph.layer[op]
-        if layer is not None and layer not in placed and layer not in (*NO_MODULES, ROOT_LAYER):
-            layers[layer] = names[device[op]]  # the device of its last op, which makes its result
+        if layer is not None and layer not in placed and layer not in nowhere:
+            layers[layer] = device[op]  # the device of its last op, which makes its result
     return Homes(tensors, placed, layers)
 
 

@@ -1,0 +1,1 @@
+"""Runtimes: the rules and the order by which other programs execute a placed step."""
