@@ -24,6 +24,7 @@ COMMANDS = {
     "place": "find a placement of a graph on a cluster, with a planner or a trained policy",
     "simulate": "the step time and memory of a placement",
     "explain": "why a placed step takes as long as it does, and what would shorten it",
+    "judge": "an assignment that you have, as its program runs it: step time, memory, the best change, a better one",
     "export": "a placement as other programs read it: accelerate, Perfetto, Graphviz, GraphML",
     "report": "trainings as a page: learning curves, policies beside heuristics and the bound",
     "compare": "every planner on one problem: step time, memory, bound, planning time",

@@ -11,15 +11,25 @@ from __future__ import annotations
 
 import json
 import warnings
+from typing import TYPE_CHECKING
 
-from gnnplace.exports.trial import Say, Trial, tried
+import numpy as np
+
+from gnnplace.exports.assignments import checked, device_of, known_as
+from gnnplace.exports.trial import Say, Trial, module_names, tried
+from gnnplace.frontends.origin import ROOT_LAYER
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
-from gnnplace.runtimes.homes import Device, Divided, homes, main_device, module_devices
-from gnnplace.runtimes.meetings import Meeting, holder, meetings, shared_parameter
+from gnnplace.runtimes.homes import NO_MODULES, Device, Divided, as_captured, homes, main_device, module_devices
+from gnnplace.runtimes.meetings import Meeting, holder, innermost, meetings, shared_parameter
 from gnnplace.runtimes.refusal import ONE_DEVICE, Fault, UnsayableError, beside, listed, whole
+from gnnplace.units.modules import modules
+
+if TYPE_CHECKING:
+    from gnnplace.exports.targets import Model
 
 TARGET = "accelerate"
+OUTSIDE = (ROOT_LAYER, *NO_MODULES)  # on the main device
 ON_ANY_DEVICE = "hold tensors as parameters or buffers, and make others on the device of an input"
 
 
@@ -53,6 +63,32 @@ def device_map(
 def accelerate(problem: Problem, placement: Placement, say: Say, trial: Trial | None) -> str:
     """`device_map` as JSON."""
     return json.dumps(device_map(problem, placement, say, trial), indent=1) + "\n"
+
+
+def assigned_accelerate(problem: Problem, document: object, model: Model | None, trial: Trial | None) -> Placement:
+    """The placement of a device_map: each module is where the innermost name around it says.
+
+    Raises ValueError for another document, unknown modules, modules without a device, and offloaded ones.
+    """
+    device_map: dict[str, int | str] = checked(document, dict[str, int | str], "device_map, module -> device")
+    if offloaded := [name for name, device in device_map.items() if device == "disk"]:
+        raise ValueError(f"{listed(offloaded)} would be read from disk at each call, which no step here does")
+    module_of, paths = modules(problem.graph), {as_captured(name): device for name, device in device_map.items()}
+    valid = [*module_names(problem.graph, trial), *dict.fromkeys(map(as_captured, module_of.names))]
+    known_as(paths, ["", *valid], "module")
+    at = {name: device_of(problem, name) for name in dict.fromkeys(paths.values())}
+    if len({problem.cluster.devices[device].kind == "cpu" for device in at.values()}) > 1:
+        on_cpu = [name for name, device in device_map.items() if problem.cluster.devices[at[device]].kind == "cpu"]
+        raise ValueError(
+            f"{listed(on_cpu)} are offloaded: beside an accelerator their weights are copied to it at each call; give "
+            "them an accelerator"
+        )
+    main = main_device(paths)
+    of_module = [innermost(name, paths) if name not in OUTSIDE else main for name in module_of.names]
+    if missing := [name for name, device in zip(module_of.names, of_module, strict=True) if device is None]:
+        raise ValueError(f"gives no device to {listed(missing)}")
+    device = np.array([at[device] for device in of_module if device is not None], dtype=np.int32)
+    return Placement(device[module_of.module])
 
 
 def _check_processors(problem: Problem, of_module: dict[str, int]) -> None:

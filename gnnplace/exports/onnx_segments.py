@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnplace.cluster import Cluster
 from gnnplace.exports import model_files
+from gnnplace.exports.assignments import checked, of_ops
 from gnnplace.exports.targets import Model, check_same
+from gnnplace.exports.trial import Trial
 from gnnplace.frontends.network.graph import read_graph
-from gnnplace.frontends.network.network import Network
+from gnnplace.frontends.network.network import Network, Node
 from gnnplace.frontends.onnx.flops import DTYPES
 from gnnplace.frontends.onnx.read import ONNX, read_model
 from gnnplace.graph import ComputationGraph
@@ -26,6 +28,7 @@ from gnnplace.runtimes.refusal import UnsayableError, listed
 if TYPE_CHECKING:  # the package onnx is optional
     from onnx import ModelProto, ValueInfoProto
 
+OF_PROVIDER = {"CPUExecutionProvider": "cpu", "CUDAExecutionProvider": "cuda"}
 PROVIDERS = {"cpu": "CPUExecutionProvider", "gpu": "CUDAExecutionProvider"}
 TRAINING = ("ai.onnx.training.", "ai.onnx.preview.training.")
 CHAIN = Path(model_files.__file__).with_name("chain.py")
@@ -62,6 +65,33 @@ def onnxruntime(problem: Problem, placement: Placement, model: Model | None) -> 
     files: dict[str, str | bytes] = dict(zip(names, models(model, network, parts), strict=True))
     files["manifest.json"] = json.dumps(_manifest(problem.cluster, network, parts, names), indent=1) + "\n"
     return files | {CHAIN.name: CHAIN.read_text()}
+
+
+def assigned_onnxruntime(problem: Problem, document: object, model: Model | None, trial: Trial | None) -> Placement:
+    """The placement of a map from node to device or provider, or of an exported `manifest.json`.
+
+    A node without a name is called by its first output. Raises ValueError as `of_ops` does.
+    """
+    if model is None or Path(model.path).suffix != ".onnx":
+        raise ValueError("names nodes of an ONNX file (.onnx), and that is not what was placed")
+    if isinstance(document, dict) and "segments" in document:
+        rows = checked(document["segments"], list[dict[str, Any]], "manifest with segments")
+        document = {node: row["device"] for row in rows for node in row.get("nodes", ())}
+    named = checked(document, dict[str, str], "map from node to device or provider")
+    devices = {node: _without_provider(device) for node, device in named.items()}
+    network = read_model(model.path, model.dims)
+    ops = dict(zip(map(_node_name, network.nodes), node_ops(problem.graph, network), strict=True))
+    return of_ops(problem, devices, ops, "node")
+
+
+def _without_provider(device: str) -> str:
+    """`cuda:1` for `CUDAExecutionProvider:1`; a device's own name as it is."""
+    provider, _, number = device.partition(":")
+    return f"{OF_PROVIDER[provider]}:{number or 0}" if provider in OF_PROVIDER else device
+
+
+def _node_name(node: Node) -> str:
+    return node.name or node.outputs[0]
 
 
 def node_ops(graph: ComputationGraph, network: Network) -> list[int]:
@@ -157,7 +187,8 @@ def _manifest(cluster: Cluster, network: Network, segments: Sequence[Segment], n
         kind = kinds[segment.device]
         options = {} if kind == "cpu" else {"device_id": kinds[: segment.device].count(kind)}
         where = {"device": cluster.device_names[segment.device], "provider": PROVIDERS[kind], "options": options}
-        rows.append({"file": name, **where, "inputs": segment.inputs, "outputs": segment.outputs})
+        nodes = [_node_name(network.nodes[node]) for node in segment.nodes]
+        rows.append({"file": name, **where, "inputs": segment.inputs, "outputs": segment.outputs, "nodes": nodes})
     return {"inputs": network.inputs, "outputs": network.outputs, "segments": rows}
 
 

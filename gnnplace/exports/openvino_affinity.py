@@ -14,7 +14,9 @@ from collections import Counter
 from pathlib import Path
 
 from gnnplace.cluster import Cluster
+from gnnplace.exports.assignments import checked, known_as, of_ops
 from gnnplace.exports.targets import Model, check_same
+from gnnplace.exports.trial import Trial
 from gnnplace.frontends.openvino.read import read_openvino
 from gnnplace.frontends.openvino.wiring import wired
 from gnnplace.frontends.openvino.xml import Layer, read_document
@@ -46,6 +48,21 @@ def openvino(problem: Problem, placement: Placement, model: Model | None) -> str
     affinity = {layer: names[device] for layer, device in affinities(problem, placement, model.path).items()}
     document = {"device": f"HETERO:{','.join(names[device] for device in used)}", "affinity": affinity}
     return json.dumps(document, indent=1) + "\n"
+
+
+def assigned_openvino(problem: Problem, document: object, model: Model | None, trial: Trial | None) -> Placement:
+    """The placement of affinities: those of an exported document, or a map from node to device.
+
+    Raises ValueError as `of_ops` does. Layers that the graph lacks, folded ones and results, may be named.
+    """
+    what = "map from node to device, nor a document with an affinity"
+    affinity = document.get("affinity", document) if isinstance(document, dict) else document
+    devices, graph = checked(affinity, dict[str, str], what), problem.graph
+    layers = {layer.name for layer in read_document(model.path).layers} if model is not None else set(graph.op_names)
+    known_as(devices, sorted(layers), "layer")
+    placed = [op for op in range(graph.num_ops) if graph.kind[op] != "Constant" and graph.op_names[op] in layers]
+    ops = {graph.op_names[op]: op for op in placed}
+    return of_ops(problem, {name: device for name, device in devices.items() if name in ops}, ops, "layer")
 
 
 def openvino_devices(cluster: Cluster) -> list[str]:

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from gnnplace.cluster import Cluster
 from gnnplace.exports import model_files
+from gnnplace.exports.assignments import checked, of_ops
 from gnnplace.exports.targets import Model, check_same
+from gnnplace.exports.trial import Trial
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.runtimes.refusal import UnsayableError, listed
@@ -45,6 +47,12 @@ def op_devices(problem: Problem, placement: Placement) -> dict[str, str]:
     """
     names = device_strings(problem.cluster)
     return {op: names[device] for op, device in zip(problem.graph.op_names, placement.device.tolist(), strict=True)}
+
+
+def assigned_tensorflow(problem: Problem, document: object, model: Model | None, trial: Trial | None) -> Placement:
+    """The placement of a map from op to device string. Raises ValueError as `of_ops` does."""
+    devices = checked(document, dict[str, str], "map from op to device string")
+    return of_ops(problem, devices, {name: op for op, name in enumerate(problem.graph.op_names)}, "op of the graph")
 
 
 def device_strings(cluster: Cluster) -> list[str]:

@@ -11,7 +11,7 @@ import json
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Int64
@@ -19,16 +19,21 @@ from jaxtyping import Int64
 from gnnplace.baselines.pipelines.actions import Action, Table
 from gnnplace.baselines.pipelines.orders import placed
 from gnnplace.baselines.pipelines.rows import of_one_micro_batch
+from gnnplace.exports.assignments import checked, device_of, known_as
 from gnnplace.exports.data_parallel import data_parallel
 from gnnplace.exports.pipeline_order import order_of
 from gnnplace.exports.stages import TARGET, PipelineCut, stages
-from gnnplace.exports.trial import Say, Trial, tried
+from gnnplace.exports.trial import Say, Trial, module_names, tried
 from gnnplace.graph import NONE, Copies
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.runtimes.homes import of_torch, process_devices
 from gnnplace.runtimes.refusal import ONE_DEVICE, TrialResult, UnsayableError, listed
 from gnnplace.simulator.simulator import simulate
+from gnnplace.units.modules import modules
+
+if TYPE_CHECKING:
+    from gnnplace.exports.targets import Model
 
 SCRIPT = Path(__file__).with_name("run_pipeline.py")
 LETTERS = {"F": "F", "B": "I", "W": "W", "BW": "B"}  # PyTorch's, of the kinds of actions
@@ -64,6 +69,30 @@ def torch_pipelining(
         return copied or _pipeline(problem, problem.graph.copies, placement, say, trial)
     except UnsayableError as unsayable:
         raise UnsayableError(f"{unsayable}{OR_HERE}") from unsayable
+
+
+def assigned_torch_pipelining(
+    problem: Problem, document: object, model: Model | None, trial: Trial | None
+) -> Placement:
+    """The placement of a `split_spec` with the devices of its stages, of one micro-batch.
+
+    Raises ValueError for another document, unknown modules, and another number of devices than of stages.
+    """
+    parts = checked(document, dict[str, Any], "split_spec with devices")
+    split = checked(parts.get("split_spec"), dict[str, Literal["BEGINNING", "END"]], "split_spec with devices")
+    devices = checked(parts.get("devices"), list[str | int], "split_spec with devices")
+    module_of = modules(problem.graph.original)
+    known_as(split, [*module_names(problem.graph.plain, trial), *module_of.names], "module")
+    if len(devices) != len(split) + 1:
+        raise ValueError(f"has {len(split) + 1} stages and {len(devices)} devices")
+    stage = np.zeros(module_of.num_modules, dtype=np.int64)
+    for name, at in split.items():
+        inside = [number for number, each in enumerate(module_of.names) if f"{each}.".startswith(f"{name}.")]
+        if inside:
+            stage[inside[0] if at == "BEGINNING" else inside[-1] + 1 :] += 1
+    device = np.array([device_of(problem, name) for name in devices], dtype=np.int32)
+    source = np.arange(problem.num_ops) if problem.graph.copies is None else problem.graph.copies.source
+    return Placement(device[stage[module_of.module]][source])
 
 
 def _pipeline(

@@ -59,7 +59,7 @@ def shared_parameter(problem: Problem, placement: Placement) -> tuple[str, str] 
 def meetings(graph: ComputationGraph, device_map: Mapping[str, Device], main: Device) -> list[Meeting]:
     """The meetings of the forward pass, one for each divided module and pair of modules. `main` is the main device."""
     device_map = {as_captured(name): device for name, device in device_map.items()}
-    of_layer = {layer: _device(layer, device_map) for layer in graph.layer.values}
+    of_layer = {layer: innermost(layer, device_map) for layer in graph.layer.values}
     module_of, later, met = modules(graph), graph.phase.among(LATER), dict[Meeting, None]()
     device: list[Device | None] = [None] * graph.num_ops
     for op in graph.order.tolist():
@@ -67,7 +67,7 @@ def meetings(graph: ComputationGraph, device_map: Mapping[str, Device], main: De
         if later[op] or layer is None:
             continue
         if graph.kind[op] in ("parameter", "buffer"):
-            held_by = _device(holder(as_captured(graph.op_names[op])), device_map)
+            held_by = innermost(holder(as_captured(graph.op_names[op])), device_map)
             device[op] = main if held_by is None else held_by
         elif layer == INPUT_LAYER:
             device[op] = main
@@ -91,7 +91,7 @@ def _within(path: str | None, layer: str) -> bool:
     return path is not None and (path == layer or path.startswith(f"{layer}."))
 
 
-def _device(path: str, device_map: Mapping[str, Device]) -> Device | None:
+def innermost(path: str, device_map: Mapping[str, Device]) -> Device | None:
     """The device of the innermost module around a path that the map names; None if it names none."""
     parts = [] if path == ROOT_LAYER else path.split(".")
     around = (".".join(parts[:length]) for length in range(len(parts), -1, -1))
