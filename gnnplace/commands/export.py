@@ -49,12 +49,13 @@ def main(chosen: argparse.Namespace) -> int:
         from gnnplace.sources import graphs as sources
     say, model = terminal.progress(chosen.quiet), Model(chosen.graph, dict(chosen.dim), tuple(chosen.fetch))
     cluster, step = sources.cluster(chosen.cluster), form_options.parallelism(chosen, chosen.placement)
+    runtime = options.runtime(chosen.runtime, chosen.placement)
     try:
         check_micro_batches(chosen.to, step.micro_batches)  # before the graph is captured
         if TARGETS[chosen.to].folder == "several" and step.micro_batches == 1 and Path(chosen.output).is_dir():
             raise UsageError(f"-o/--output: {chosen.output}: is a folder; name a file to write")
         with sources.opened(chosen.graph, options.reading(chosen)) as (graph, trial):
-            problem = sources.costed(graph, cluster, chosen.costs, say, terminal.warn, step)
+            problem = sources.costed(graph, cluster, chosen.costs, say, terminal.warn, step, runtime)
             placement = read_placement(chosen.placement, problem.graph, cluster)
             export(problem, placement, chosen.to, chosen.output, model, terminal.warn, trial)
     except UnsayableError as refused:

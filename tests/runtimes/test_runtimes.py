@@ -142,6 +142,8 @@ def test_a_placement_says_what_it_was_made_for_and_commands_follow(tmp_path, cap
     assert f"step time  {simulated['step_time_ns'] / 1e6:,.3f} ms" in out
     status, _, err = run(capsys, "simulate", *common, "--placement", file, "--for", "openvino")
     assert status == 2 and f"--for: openvino is not onnxruntime, which {file} was made for" in err
+    told = run(capsys, "export", *common, "--placement", file, "--to", "tensorflow", "-o", str(tmp_path / "placed"))
+    assert told[0] == 2 and "was made for onnxruntime; make one with gnnplace place --for tensorflow" in told[2]
     run(capsys, "place", *common, "--planner", "heft", "-o", free)
     times = [
         json.loads(run(capsys, "simulate", *common, "--placement", free, "--json", *more)[1])["step_time_ns"]
