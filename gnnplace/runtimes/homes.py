@@ -52,7 +52,7 @@ def module_devices(
     graph, module_of = problem.graph, modules(problem.graph)
     if not of_pytorch(graph):
         raise UnsayableError(
-            f"{target}: takes modules of PyTorch, and the ops of {graph.name} are not ({listed(_foreign(graph))})"
+            f"{target}: takes modules of PyTorch, and the ops of {graph.name} are not ({listed(foreign(graph))})"
         )
     later = graph.phase.among(LATER)
     forward = graph.kernel & ~later & (graph.layer.index != NONE)
@@ -136,7 +136,7 @@ def main_device(device_map: Mapping[str, Device]) -> Device:
     return next(iter(accelerators)) if accelerators else "cpu"
 
 
-def _foreign(graph: ComputationGraph) -> list[str]:
+def foreign(graph: ComputationGraph) -> list[str]:
     """The kinds of ops that PyTorch has not."""
     return [kind for kind in graph.kind.values if not kind.startswith(("aten.", "optim."))]
 

@@ -20,11 +20,13 @@ from gnnplace.cluster import Cluster
 from gnnplace.formats import strict_json
 from gnnplace.graph import NONE, Categorical, ComputationGraph, Executed
 from gnnplace.problems import Problem, allowed_on
-from gnnplace.runtimes import accelerate
-from gnnplace.runtimes.accelerate import Together
-from gnnplace.runtimes.homes import LATER
+from gnnplace.runtimes import accelerate, pipelining
+from gnnplace.runtimes.homes import LATER, foreign
+from gnnplace.runtimes.parts import Together
+from gnnplace.runtimes.refusal import listed
 from gnnplace.schedules.in_order import in_order
 from gnnplace.transformations.parallelism import Parallelism
+from gnnplace.units.modules import of_pytorch
 from gnnplace.units.whole import tied
 
 
@@ -57,7 +59,7 @@ RUNTIMES: dict[RuntimeName, Runtime] = {
     "openvino": Runtime(kinds=("cpu", "gpu", "npu"), one_cpu=True, in_turn="always"),
     "placed": Runtime(several=True),
     "tensorflow": Runtime(),
-    "torch-pipelining": Runtime(accelerators=True, granularity="stage", several=True),
+    "torch-pipelining": Runtime(pipelining.kept_together, accelerators=True, granularity="stage", several=True),
 }
 
 
@@ -75,6 +77,10 @@ def executed(graph: ComputationGraph, cluster: Cluster, name: RuntimeName, micro
     if name not in RUNTIMES:
         raise ValueError(f"runtime: {strict_json.unknown('runtime', name, tuple(RUNTIMES))}")
     runtime = RUNTIMES[name]
+    if runtime.kept_together is not None and not of_pytorch(graph.original):
+        raise ValueError(
+            f"runtime: {name} runs modules of PyTorch, and the ops of {graph.name} are not ({listed(foreign(graph))})"
+        )
     if graph.copies is not None:
         form = Parallelism.in_graph(graph)
         return form.of(executed(graph.original, cluster, name, form.micro_batches))
@@ -87,7 +93,9 @@ def executed(graph: ComputationGraph, cluster: Cluster, name: RuntimeName, micro
     line = np.zeros(graph.num_ops, dtype=np.int32) if _runs_in_turn(graph, runtime) else None
     if runtime.kept_together is not None:
         part, main = runtime.kept_together(graph)
-        ruled, line = tied(ruled, part), part.astype(np.int32) if line is None else line
+        ruled = tied(ruled, part)
+        if line is None and runtime.granularity == "op":
+            line = part.astype(np.int32)
         if main != NONE:
             ruled = replace(ruled, allowed=_on_first(ruled, cluster, part == main))
     if line is not None:

@@ -57,7 +57,7 @@ def towers():
     return ComputationGraph.from_ops("towers", ops, edges)
 
 
-@pytest.mark.parametrize("name", ["accelerate", "onnxruntime", "openvino"])
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
 def test_devices_that_run_in_turn_never_overlap(name):
     posed = roofline.problem(towers(), equal_gpus(2))
     apart = gp.Placement(np.array([0, 0, 0, 1, 1, 1, 0], dtype=np.int32))
@@ -65,6 +65,39 @@ def test_devices_that_run_in_turn_never_overlap(name):
     assert free.step_time_ns < 500 and ran.step_time_ns >= 700
     order = np.argsort(ran.timeline.start_ns)
     assert (ran.timeline.start_ns[order][1:] >= ran.timeline.end_ns[order][:-1]).all()
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_accelerate_runs_in_turn_in_inference_alone(trains):
+    posed = gp.problem(step("towers", trains), cluster="k40-4", runtime="accelerate")
+    kernels = np.flatnonzero(posed.graph.kernel)
+    for result in simulate(posed, [random_parts(posed, seed) for seed in range(5)], timeline=True):
+        order = kernels[np.argsort(result.timeline.start_ns[kernels])]
+        in_turn = (result.timeline.start_ns[order][1:] >= result.timeline.end_ns[order][:-1]).all()
+        assert in_turn or trains
+
+
+@pytest.mark.parametrize("name", ["accelerate", "torch-pipelining"])
+def test_programs_of_pytorch_take_no_other_graphs(name):
+    with pytest.raises(ValueError, match=rf"runtime: {name} runs modules of PyTorch, and the ops of nmt-2 are not \(Placeholder"):
+        ran_by(gp.problem("nmt-2", cluster="k40-2"), name)
+
+
+def stages_of(name, trains):
+    """The modules of each item between which stages may be cut."""
+    posed = gp.problem(step(name, trains), cluster="k40-4", runtime="torch-pipelining")
+    item, module_of = gp.constrained(posed, gp.Constraint()).stages.item, modules(posed.graph)
+    of_module = [int(item[np.argmax(module_of.module == number)]) for number in range(module_of.num_modules)]
+    return [[name for name, at in zip(module_of.names, of_module, strict=True) if at == each] for each in range(max(of_module) + 1)]
+
+
+def test_pipelines_are_cut_between_blocks_and_never_between_readers_of_one_parameter_or_of_inputs():
+    for trains in (False, True):
+        assert [{name.split(".")[0] for name in item} for item in stages_of("residual", trains)] == [{"0"}, {"1"}, {"2"}, {"3"}]
+        assert stages_of("plain", trains) == [["0"], ["2"], ["4"]]
+        assert len(stages_of("tied", trains)) == 1 and len(stages_of("language", trains)) == 6
+        assert stages_of("towers", trains)[0] == ["left.0", "left.2", "right"]
+        assert stages_of("twice", trains) == [["first", "middle", "unused"]]
 
 
 @pytest.mark.parametrize("name", ["tensorflow", "placed"])
@@ -97,7 +130,7 @@ def test_a_runtime_uses_its_devices_alone():
     assert names["onnxruntime"] == names["openvino"] == names["placed"] == [True, True, True]
     two = ran_by(gp.problem("squeezenet", cluster="cpu-2"), "accelerate")
     assert two.allowed.any(axis=0).tolist() == [True, False]
-    only = [Op("a", "Op", (Output(8),), flops=10, allowed=("gpu",)), Op("b", "Op", (), flops=10)]
+    only = [Op("a", "aten.mm", (Output(8),), flops=10, allowed=("gpu",)), Op("b", "aten.mm", (), flops=10)]
     posed = roofline.problem(ComputationGraph.from_ops("g", only, [(0, 0, 1)]), gp.problem("squeezenet", cluster="k40-2").cluster)
     assert ran_by(posed, "accelerate").allowed.tolist() == [[False, True, True]] * 2
 
@@ -107,7 +140,7 @@ def test_plans_for_a_runtime_hold_its_rules_without_any_option():
     for planner in ("heft", "scotch", "m-etf"):
         plan = gp.place(problem, planner)
         assert plan.step.infeasible is None and gp.granularity(problem, plan) in ("module", "stage")
-    staged = gp.place(gp.problem("gpt2", cluster="k40-2", runtime="torch-pipelining"), evaluations=20)
+    staged = gp.place(gp.problem("squeezenet", cluster="k40-2", runtime="torch-pipelining"), evaluations=20)
     assert gp.granularity(staged.problem, staged) == "stage" and not (staged.device == 0).any()
 
 
