@@ -139,7 +139,7 @@ def constrained(problem: Problem, constraint: Constraint) -> Constrained:
     >>> whole.problem.cluster.device_names, gp.lower_bound(whole.problem) >= gp.lower_bound(problem)
     (('gpu:0', 'gpu:1'), True)
     """
-    constraint, usable = _for_runtime(problem.graph, constraint), np.asarray(problem.allowed.any(axis=0))
+    constraint, usable = _for_runtime(problem, constraint), np.asarray(problem.allowed.any(axis=0))
     if constraint == Constraint() and (problem.graph.runtime is None or usable.all()):
         return Constrained(problem, problem, np.arange(problem.num_devices, dtype=np.int32))
     device = _devices(problem.cluster, constraint)
@@ -151,17 +151,20 @@ def constrained(problem: Problem, constraint: Constraint) -> Constrained:
     return Constrained(problem, posed, device, stages)
 
 
-def _for_runtime(graph: ComputationGraph, constraint: Constraint) -> Constraint:
-    """The constraint with the granularity that the runtime of a graph needs at least.
+def _for_runtime(problem: Problem, constraint: Constraint) -> Constraint:
+    """The constraint with the granularity and the devices that the runtime of the graph needs.
 
     A pipeline of several micro-batches may give a device several stages, of whole modules.
     """
+    graph = problem.graph
     executed = graph.original.executed
     if executed is None:
         return constraint
     finest = "module" if executed.granularity == "stage" and graph.micro_batches > 1 else executed.granularity
     coarser = max(constraint.granularity, finest, key=GRANULARITIES.index)
-    return replace(constraint, granularity=coarser)
+    accelerates = executed.accelerators_only and any(device.kind != "cpu" for device in problem.cluster.devices)
+    only = constraint.accelerators_only or accelerates
+    return replace(constraint, granularity=coarser, accelerators_only=only)
 
 
 def on_devices(problem: Problem, device: Int32[np.ndarray, " devices"]) -> Constrained:

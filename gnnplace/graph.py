@@ -155,13 +155,14 @@ class Copies:
 class Executed:
     """The runtime that executes a step, by its name, and the graph `plain` without that runtime's rules.
 
-    The rules are colocation groups, allowed kinds and control edges of the graph itself (`runtimes`), and the finest
-    `granularity` of its cuts.
+    The rules are colocation groups, allowed devices and control edges of the graph itself (`runtimes`), and what
+    constrains its placements besides: the finest `granularity` of cuts, and whether `accelerators_only` work.
     """
 
     runtime: RuntimeName
     plain: ComputationGraph
     granularity: Granularity = "op"
+    accelerators_only: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -89,7 +89,8 @@ def executed(graph: ComputationGraph, cluster: Cluster, name: RuntimeName, micro
         raise ValueError(
             f"runtime: {name} runs one micro-batch a step, and this step has {micro_batches}; {several} run several"
         )
-    ruled = replace(graph, allowed=_allowed(graph, cluster, name, runtime))
+    # devices of a step of several micro-batches are constrained: variables that are allowed on some have copies apart
+    ruled = graph if runtime.several else replace(graph, allowed=_allowed(graph, cluster, name, runtime))
     line = np.zeros(graph.num_ops, dtype=np.int32) if _runs_in_turn(graph, runtime) else None
     if runtime.kept_together is not None:
         part, main = runtime.kept_together(graph)
@@ -100,7 +101,7 @@ def executed(graph: ComputationGraph, cluster: Cluster, name: RuntimeName, micro
             ruled = replace(ruled, allowed=_on_first(ruled, cluster, part == main))
     if line is not None:
         ruled = in_order(ruled, line, _program(graph))
-    return replace(ruled, executed=Executed(name, graph, runtime.granularity))
+    return replace(ruled, executed=Executed(name, graph, runtime.granularity, runtime.several and runtime.accelerators))
 
 
 def ran_by(problem: Problem, name: RuntimeName) -> Problem:
