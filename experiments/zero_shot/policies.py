@@ -40,6 +40,7 @@ from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.policies.hierarchical.config import HierarchicalConfig
 from gnnplace.policies.placing.base_search import Candidates, best_candidate
 from gnnplace.policies.protocol import Policy
+from gnnplace.policies.tape import Tape
 from gnnplace.portfolio import forms, planners, searches
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
@@ -50,7 +51,7 @@ from gnnplace.training.run.learner import Learner
 from gnnplace.training.run.selection import selected
 from gnnplace.training.update.data import Work
 from gnnplace.training.update.lesson import reference_ns
-from gnnplace.training.update.rollout import decode, fastest, sampled
+from gnnplace.training.update.rollout import decode, evaluated, fastest, rollout
 from gnnplace.transformations.parallelism import Parallelism
 from gnnplace.units.units import units
 
@@ -207,9 +208,10 @@ def _placed(policy: Policy[Any], problem: Problem, moves: bool) -> Cell:
     decode(policy, problem, counted)
     each = counted.number - first  # evaluations of a sample; the others are of what is looked at once
     number = max(1, (EVALUATIONS - (first - each)) // each)
-    tried = sampled(policy, problem, number, counted, generator)
-    best, result = fastest(tried)
-    cell: Cell = {"greedy": greedy.feasible_ns, "devices": len(np.unique(placement.device)), "sample": tried[0][1].feasible_ns}
+    episode = rollout(policy, problem, Tape("sample", number, generator), counted)
+    best, result = fastest(evaluated(episode))
+    sample = episode[-1].results[0].feasible_ns  # as a greedy placement is the last of its episode
+    cell: Cell = {"greedy": greedy.feasible_ns, "devices": len(np.unique(placement.device)), "sample": sample}
     cell |= {"best": result.feasible_ns, "evaluations": counted.number - 2 * each}
     return cell | ({"moved": time_ns(problem, _improved(problem, best))} if moves else {})
 
