@@ -172,6 +172,8 @@ def export(
 def as_exported(problem: Problem, placement: Placement, runtime: RuntimeName) -> str | None:
     """One line with the step time as a runtime executes the placement, and on one device; None if that is the plan's.
 
+    Pipelines of several micro-batches say it themselves.
+
     >>> import gnnplace as gp
     >>> problem = gp.problem("two-tower-inference", cluster="k40-2")
     >>> as_exported(problem, gp.place(problem, "gpu"), "onnxruntime")
@@ -183,6 +185,8 @@ def as_exported(problem: Problem, placement: Placement, runtime: RuntimeName) ->
     from gnnplace.runtimes.runtime import in_turn, ran_by
     from gnnplace.simulator.simulator import simulate
 
+    if problem.graph.copies is not None:
+        return None
     run = ran_by(problem, runtime)
     (planned,), (ran,) = simulate(problem, [placement]), simulate(run, [placement])
     if planned.step_time_ns is None or ran.step_time_ns is None:

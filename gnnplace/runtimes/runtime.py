@@ -17,6 +17,7 @@ from jaxtyping import Bool, Int32
 
 from gnnplace.choices import Granularity, RuntimeName
 from gnnplace.cluster import Cluster
+from gnnplace.costs.roofline import times_ns
 from gnnplace.formats import strict_json
 from gnnplace.graph import NONE, Categorical, ComputationGraph, Executed
 from gnnplace.problems import Problem, allowed_on
@@ -110,8 +111,7 @@ def ran_by(problem: Problem, name: RuntimeName) -> Problem:
     if graph.runtime == name:
         return problem
     form = Parallelism.in_graph(graph)
-    ruled = form.of(executed(graph.plain, problem.cluster, name, form.micro_batches))
-    return Problem(ruled, problem.cluster, problem.time_ns, problem.contended_ns)
+    return _posed(problem, form.of(executed(graph.plain, problem.cluster, name, form.micro_batches)))
 
 
 def plain(problem: Problem) -> Problem:
@@ -119,8 +119,22 @@ def plain(problem: Problem) -> Problem:
     graph = problem.graph
     if graph.runtime is None:
         return problem
-    form = Parallelism.in_graph(graph).of(graph.plain)
-    return Problem(form, problem.cluster, problem.time_ns, problem.contended_ns)
+    return _posed(problem, Parallelism.in_graph(graph).of(graph.plain))
+
+
+def _posed(problem: Problem, graph: ComputationGraph) -> Problem:
+    """The problem of another graph of the step: ops of the same name take the same time, others (copies of state apart)
+    roofline times.
+    """
+    number = {name: op for op, name in enumerate(problem.graph.op_names)}
+    row = np.array([number.get(name, NONE) for name in graph.op_names])
+    alone, contended = times_ns(graph, problem.cluster)
+    new = (row == NONE)[:, None]
+    time_ns = np.where(new, alone, problem.time_ns[row])
+    if problem.contended_ns is None:
+        return Problem(graph, problem.cluster, time_ns)
+    slower = alone if contended is None else contended
+    return Problem(graph, problem.cluster, time_ns, np.where(new, slower, problem.contended_ns[row]))
 
 
 def in_turn(graph: ComputationGraph) -> bool:

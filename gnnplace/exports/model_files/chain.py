@@ -15,10 +15,16 @@ import onnxruntime
 class Chain:
     """A session for each segment.
 
-    `provider`, e.g. "CPUExecutionProvider", replaces the providers of the manifest.
+    `provider`, e.g. "CPUExecutionProvider", replaces the providers of the manifest; `options` are those of sessions.
     """
 
-    def __init__(self, folder: str | Path = Path(__file__).parent, provider: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | Path = Path(__file__).parent,
+        provider: str | None = None,
+        options: onnxruntime.SessionOptions | None = None,
+    ) -> None:
+        self.options = options
         self.manifest = json.loads((Path(folder) / "manifest.json").read_text())
         self.sessions = [self._session(Path(folder), segment, provider) for segment in self.manifest["segments"]]
 
@@ -33,8 +39,8 @@ class Chain:
     def _session(self, folder: Path, segment: Mapping[str, Any], provider: str | None) -> onnxruntime.InferenceSession:
         """The session of a segment. Raises RuntimeError if onnxruntime lacks its provider."""
         name = provider or segment["provider"]
-        options = provider or (segment["provider"], segment["options"])
-        session = onnxruntime.InferenceSession(folder / segment["file"], providers=[options])
+        provided = provider or (segment["provider"], segment["options"])
+        session = onnxruntime.InferenceSession(folder / segment["file"], self.options, providers=[provided])
         if name not in session.get_providers():  # ONNX Runtime only warns
             raise RuntimeError(
                 f"{segment['file']}: this onnxruntime has no {name}; its providers are {session.get_providers()}"
