@@ -196,7 +196,7 @@ def _devices(cluster: Cluster, constraint: Constraint) -> Int32[np.ndarray, " de
 
 def _usable(
     problem: Problem, device: Int32[np.ndarray, " devices"], usable: Bool[np.ndarray, " all_devices"]
-) -> Int32[np.ndarray, " devices"]:
+) -> Int32[np.ndarray, " used"]:
     """The devices that a runtime can use. Raises ValueError if there is none."""
     if not usable[device].any():
         named = ", ".join(problem.cluster.device_names[number] for number in device.tolist())

@@ -54,10 +54,10 @@ def read_assignment(
     return placement
 
 
-def checked(document: object, shape: type[Any], what: str) -> Any:
+def checked(document: object, shape: Any, what: str) -> Any:
     """A part of a parsed document. Raises ValueError that names what it should be."""
     try:
-        return RootModel[shape].model_validate(document, strict=True).root  # type: ignore[valid-type]
+        return RootModel[shape].model_validate(document, strict=True).root
     except ValueError as error:
         raise ValueError(f"is no {what}") from error
 

@@ -64,8 +64,8 @@ RUNTIMES: dict[RuntimeName, Runtime] = {
 }
 
 
-def executed(graph: ComputationGraph, cluster: Cluster, name: RuntimeName, micro_batches: int = 1) -> ComputationGraph:
-    """The graph with the rules of runtime `name`, of which a step of so many micro-batches will be made.
+def executed(graph: ComputationGraph, cluster: Cluster, named: str, micro_batches: int = 1) -> ComputationGraph:
+    """The graph with the rules of the runtime `named`, of which a step of so many micro-batches will be made.
 
     Raises ValueError for an unknown runtime, for several micro-batches if it runs one a step, and if it can use no
     device of the cluster.
@@ -75,8 +75,9 @@ def executed(graph: ComputationGraph, cluster: Cluster, name: RuntimeName, micro
     >>> gp.granularity(problem, gp.place(problem, "heft")), problem.graph.runtime
     ('stage', 'accelerate')
     """
-    if name not in RUNTIMES:
-        raise ValueError(f"runtime: {strict_json.unknown('runtime', name, tuple(RUNTIMES))}")
+    name = next((each for each in RUNTIMES if each == named), None)
+    if name is None:
+        raise ValueError(f"runtime: {strict_json.unknown('runtime', named, tuple(RUNTIMES))}")
     runtime = RUNTIMES[name]
     if runtime.kept_together is not None and not of_pytorch(graph.original):
         raise ValueError(

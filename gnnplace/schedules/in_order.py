@@ -17,9 +17,9 @@ IntArray = Integer[np.ndarray, " edges"]
 
 
 def in_order(
-    graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]
+    graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ordered"]
 ) -> ComputationGraph:
-    """The graph with a control edge between any two successive ops of a device.
+    """The graph with a control edge between any two successive ops of a device, of those in `order`.
 
     Raises GraphError if an op waits for one that is behind it in the order.
     """
