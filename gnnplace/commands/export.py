@@ -13,6 +13,9 @@ from gnnplace.exports.targets import TARGETS, Model, check_micro_batches, export
 from gnnplace.report import terminal
 from gnnplace.runtimes.refusal import UnsayableError
 
+KEEPS_TOGETHER = ("accelerate", "torch-pipelining")  # programs whose plans keep together what a map can't separate
+OR_FOR = "; or place with --for {}, which keeps together what it must"
+
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The parsed arguments; the output path can be written."""
@@ -59,6 +62,7 @@ def main(chosen: argparse.Namespace) -> int:
             placement = read_placement(chosen.placement, problem.graph, cluster)
             export(problem, placement, chosen.to, chosen.output, model, terminal.warn, trial)
     except UnsayableError as refused:
-        raise UsageError(f"--to {refused}") from refused
+        whole = "" if runtime is not None or chosen.to not in KEEPS_TOGETHER else OR_FOR.format(chosen.to)
+        raise UsageError(f"--to {refused}{whole}") from refused
     say(f"written to {chosen.output}")
     return DONE

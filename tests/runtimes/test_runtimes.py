@@ -180,6 +180,8 @@ def test_a_placement_says_what_it_was_made_for_and_commands_follow(tmp_path, cap
     told = run(capsys, "export", *common, "--placement", file, "--to", "tensorflow", "-o", str(tmp_path / "placed"))
     assert told[0] == 2 and "was made for onnxruntime; make one with gnnplace place --for tensorflow" in told[2]
     run(capsys, "place", *common, "--planner", "heft", "-o", free)
+    advised = run(capsys, "export", *common, "--placement", free, "--to", "accelerate", "-o", str(tmp_path / "map.json"))
+    assert advised[0] == 2 and "or place with --for accelerate, which keeps together what it must" in advised[2]
     times = [
         json.loads(run(capsys, "simulate", *common, "--placement", free, "--json", *more)[1])["step_time_ns"]
         for more in ((), ("--for", "onnxruntime"))
