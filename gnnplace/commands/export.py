@@ -13,7 +13,6 @@ from gnnplace.exports.targets import TARGETS, Model, check_micro_batches, export
 from gnnplace.report import terminal
 from gnnplace.runtimes.refusal import UnsayableError
 
-KEEPS_TOGETHER = ("accelerate", "torch-pipelining")  # programs whose plans keep together what a map can't separate
 OR_FOR = "; or place with --for {}, which keeps together what it must"
 
 
@@ -49,6 +48,7 @@ def main(chosen: argparse.Namespace) -> int:
     """Writes the placement in the target's format."""
     with importing():
         from gnnplace.formats.placements import read_placement
+        from gnnplace.runtimes.runtime import RUNTIMES
         from gnnplace.sources import graphs as sources
     say, model = terminal.progress(chosen.quiet), Model(chosen.graph, dict(chosen.dim), tuple(chosen.fetch))
     cluster, step = sources.cluster(chosen.cluster), form_options.parallelism(chosen, chosen.placement)
@@ -62,7 +62,7 @@ def main(chosen: argparse.Namespace) -> int:
             placement = read_placement(chosen.placement, problem.graph, cluster)
             export(problem, placement, chosen.to, chosen.output, model, terminal.warn, trial)
     except UnsayableError as refused:
-        whole = "" if runtime is not None or chosen.to not in KEEPS_TOGETHER else OR_FOR.format(chosen.to)
-        raise UsageError(f"--to {refused}{whole}") from refused
+        keeps = runtime is None and any(name == chosen.to and each.kept_together for name, each in RUNTIMES.items())
+        raise UsageError(f"--to {refused}{OR_FOR.format(chosen.to) if keeps else ''}") from refused
     say(f"written to {chosen.output}")
     return DONE

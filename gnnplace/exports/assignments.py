@@ -15,6 +15,7 @@ from jaxtyping import Int32
 from pydantic import RootModel
 
 from gnnplace.choices import RuntimeName
+from gnnplace.exports.targets import TARGETS
 from gnnplace.formats import strict_json
 from gnnplace.isolation import regular_file
 from gnnplace.placement import Placement
@@ -25,13 +26,6 @@ if TYPE_CHECKING:
     from gnnplace.exports.targets import Model
     from gnnplace.exports.trial import Trial
 
-READERS: Mapping[RuntimeName, str] = {
-    "accelerate": "gnnplace.exports.device_map",
-    "onnxruntime": "gnnplace.exports.onnx_segments",
-    "openvino": "gnnplace.exports.openvino_affinity",
-    "tensorflow": "gnnplace.exports.tensorflow_devices",
-    "torch-pipelining": "gnnplace.exports.torch_pipelining",
-}
 MAX_BYTES = 2**28
 NUMBER = re.compile(r"^(?:.*/device:)?(?P<kind>[A-Za-z_]+)?[:.]?(?P<number>\d+)?$")
 
@@ -45,7 +39,7 @@ def read_assignment(
     ValueError (one line, the path first) for another format, unknown names, names without a device, and devices that
     the cluster lacks; OSError for an unreadable file.
     """
-    read = getattr(import_module(READERS[runtime]), f"assigned_{runtime.replace('-', '_')}")
+    read = getattr(import_module(TARGETS[runtime].module), f"assigned_{runtime.replace('-', '_')}")
     data = regular_file.read(path, MAX_BYTES)
     try:
         placement: Placement = read(problem, strict_json.loads(data), model, trial)

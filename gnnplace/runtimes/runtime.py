@@ -124,13 +124,15 @@ def plain(problem: Problem) -> Problem:
 
 
 def _posed(problem: Problem, graph: ComputationGraph) -> Problem:
-    """The problem of another graph of the step: ops of the same name take the same time, others (copies of state apart)
-    roofline times.
+    """The problem of another graph of the step: ops take the times of those of their names, added ones roofline times.
+
+    Sums and rings of replicas may have other buckets under the same names.
     """
     number = {name: op for op, name in enumerate(problem.graph.op_names)}
     row = np.array([number.get(name, NONE) for name in graph.op_names])
     alone, contended = times_ns(graph, problem.cluster)
-    new = (row == NONE)[:, None]
+    added = np.zeros(graph.num_ops, dtype=bool) if graph.copies is None else graph.copies.added
+    new = ((row == NONE) | added)[:, None]
     time_ns = np.where(new, alone, problem.time_ns[row])
     if problem.contended_ns is None:
         return Problem(graph, problem.cluster, time_ns)

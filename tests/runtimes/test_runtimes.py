@@ -156,6 +156,19 @@ def test_the_rules_can_be_taken_away_again():
         assert ran_by(ruled, "torch-pipelining") is ruled and plain(free) is free
 
 
+def test_a_step_in_replicas_keeps_the_times_of_its_ops_under_a_runtime_and_without_it():
+    """Sums of a graph with other groups have other buckets, of which some have the same names."""
+    free = gp.problem("squeezenet", cluster="k40-4", micro_batches=4, replicas=2)
+    ruled = ran_by(free, "torch-pipelining")
+    for one, other in ((free, ruled), (ruled, plain(ruled))):
+        at = {name: op for op, name in enumerate(one.graph.op_names)}
+        copied = np.flatnonzero(~other.graph.copies.added)
+        assert (one.time_ns[[at[other.graph.op_names[op]] for op in copied.tolist()]] == other.time_ns[copied]).all()
+        assert (other.time_ns == roofline.problem(other.graph, other.cluster).time_ns).all()
+    assert ruled.num_ops != free.num_ops
+    assert plain(ruled).graph.sha256 == free.graph.sha256 and (plain(ruled).time_ns == free.time_ns).all()
+
+
 def test_several_micro_batches_are_for_runtimes_that_run_them():
     with pytest.raises(
         ValueError, match=r"runtime: accelerate runs one micro-batch a step, and this step has 4; placed, torch-pipelining run"
